@@ -1,0 +1,43 @@
+/* Errors: one struct, provided by the caller, last parameter of every function that can fail.
+ *
+ * A function returns false (or NULL) and fills *e once; callers add context on the way up with err_wrap.
+ * Messages say what, where, expected and found. Zero-initialised means "no error".
+ */
+#ifndef MILKIT_BASE_ERR_H
+#define MILKIT_BASE_ERR_H
+
+#include <stdbool.h>
+#include <stdarg.h>
+
+#define MUST_CHECK __attribute__((warn_unused_result))
+#define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
+
+enum err_code {
+    ERR_NONE = 0,
+    ERR_FAILED,      /* run-time failure without a better name           -> exit status 1 */
+    ERR_IO,          /* the system refused: open, read, write, disk full -> 1 */
+    ERR_BUG,         /* an invariant of milkit itself does not hold      -> 1 */
+    ERR_USAGE,       /* wrong command line or wrong call                 -> 2 */
+    ERR_UNSUPPORTED, /* well-formed, but milkit does not do this         -> 3 */
+    ERR_FORMAT,      /* a bad input file                                 -> 4 */
+    ERR_MISMATCH,    /* checked and outside the limits                   -> 5 */
+    ERR_LIMIT,       /* over a stated limit                              -> 6 */
+    ERR_NOMEM,       /* out of memory                                    -> 6 */
+    ERR_CANCELLED    /* interrupted by the user                          -> 130 */
+};
+
+struct err {
+    enum err_code code;
+    char msg[1024]; /* one sentence, no newline at the end; cut with "..." when longer */
+};
+
+/* Fills *e (which may be NULL) and returns false, so that check and report fit one statement. */
+bool err_set(struct err *e, enum err_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
+/* Prefixes the message of *e with "<fmt>: "; keeps the code; returns false. */
+bool err_wrap(struct err *e, const char *fmt, ...) PRINTF_LIKE(2, 3);
+/* Like err_set(ERR_IO) with ": <strerror(errno)>" appended; ENOSPC, ENOENT etc. stay readable. */
+bool err_set_errno(struct err *e, const char *fmt, ...) PRINTF_LIKE(2, 3);
+/* The exit status of design.md for a code: 0, 1, 2, 3, 4, 5, 6, 130. */
+int err_exit_status(enum err_code code);
+
+#endif

@@ -1,0 +1,24 @@
+/* A pool of threads for one caller: fixed workers, static split, a barrier at the end of each run.
+ *
+ * pool_run calls fn(ctx, i, n) for i = 0 .. n-1, i = 0 on the calling thread, and returns when all are done.
+ * Workers spin for some microseconds after a run and then sleep. What a worker computes must not depend on n:
+ * that is how results stay the same for any thread count. One pool_run at a time, never from inside a run.
+ */
+#ifndef MILKIT_BASE_POOL_H
+#define MILKIT_BASE_POOL_H
+
+#include "base/mem.h"
+
+struct pool;
+typedef void (*pool_fn)(void *ctx, int i_thread, int n_threads);
+
+/* n_threads >= 1 (1: no worker is started); 0: the number of processors this process may use. */
+bool pool_new(struct pool **out, int n_threads, struct err *e) MUST_CHECK;
+void pool_free(struct pool *p); /* accepts NULL */
+int pool_threads(const struct pool *p);
+void pool_run(struct pool *p, pool_fn fn, void *ctx);
+
+/* The part [*begin, *end) of 0..n that thread i of n_threads owns, borders at multiples of grain. */
+void pool_split(int64_t n, int64_t grain, int i, int n_threads, int64_t *begin, int64_t *end);
+
+#endif

@@ -1,0 +1,84 @@
+/* Kernels: the inner loops, one instruction set per file, chosen at run time. No allocation, no threads, no errors.
+ *
+ * Every level gives the same bits. What that takes, for all levels and for any blocking:
+ *  - a dot product of n elements has sixteen float32 lanes; lane j sums elements j, j+16, j+32, .. in this order with
+ *    fused multiply-adds from +0 (the tail is filled with zeros on both sides); then one tree:
+ *    s8[j] = l[j] + l[j+8]; s4[j] = s8[j] + s8[j+4]; s2[j] = s4[j] + s4[j+2]; s = s2[0] + s2[1];
+ *  - plain sums (mean of squares, softmax denominators) have the same lanes and tree; lane = index mod 16;
+ *  - elementwise arithmetic is one IEEE operation per operation written in the formula, no contraction;
+ *  - exp, tanh are milkit's own, the same operations at every width (kernel_math.h: written once per width).
+ * A row's result never depends on how many rows a call has, nor on how the caller splits rows among threads.
+ * Nothing is read outside the given arrays (weights may end at the end of a mapping). fp16 weights and caches need
+ * 2-byte alignment, floats 4-byte. Loops over n accept any n >= 0.
+ *
+ * Functions are named k_<op>_<types>__<isa>; kernel.def lists them once for the table, the tests and the benchmark.
+ */
+#ifndef MILKIT_KERNEL_KERNEL_H
+#define MILKIT_KERNEL_KERNEL_H
+
+#include <stdbool.h>
+#include "base/half.h"
+
+enum kernel_level { KERNEL_SCALAR = 0, KERNEL_AVX2, KERNEL_AVX512, KERNEL_LEVELS };
+
+/* floats of scratch that linear_* needs per thread: for n_in input features */
+#define KERNEL_LINEAR_SCRATCH(n_in) ((size_t)16 * (((size_t)(n_in) + 15) / 16 * 16))
+
+struct kernels {
+    enum kernel_level level;
+    const char *name; /* "scalar", "avx2", "avx512" */
+
+    /* y[t][o] = sum_i x[t][i] * w[o][i] (+ bias[o] after the sum), t < n_rows, begin <= o < end.
+     * x [n_rows, n_in] with row stride x_stride, w [n_out, n_in] dense, y row stride y_stride (y points at o = 0),
+     * bias [n_out] or NULL. scratch: KERNEL_LINEAR_SCRATCH(n_in) floats, used when n_rows > 1. */
+    void (*linear_f16)(float *y, int64_t y_stride, const float *x, int64_t x_stride, const f16 *w, const float *bias,
+                       int64_t n_rows, int64_t n_in, int64_t begin, int64_t end, float *scratch);
+    void (*linear_f32)(float *y, int64_t y_stride, const float *x, int64_t x_stride, const float *w, const float *bias,
+                       int64_t n_rows, int64_t n_in, int64_t begin, int64_t end, float *scratch);
+
+    /* Attention of n_rows query rows that share one KV head. For row r, positions begin[r] <= p < end[r]:
+     *   s[p] = dot(q[r], k[p]) * scale + mask[r][p];  m = max s;  w[p] = exp(s[p] - m)
+     *   out[r][c] = (sum_p w[p] * v[p][c], fused multiply-adds in the order of p) / (sum_p w[p], lane = p mod 16)
+     * q row stride q_stride, out row stride out_stride; k [S, d_k] and v [S, d_v] with row strides k_stride, v_stride
+     * (elements); mask NULL (all zero) or row stride mask_stride, may hold -inf inside the range (w is then exactly 0).
+     * An empty or wholly masked range gives zeros. scratch: (S + 16) * min(n_rows, 16) floats. */
+    void (*attention_f16)(float *out, int64_t out_stride, const float *q, int64_t q_stride, int64_t n_rows,
+                          const f16 *k, int64_t k_stride, const f16 *v, int64_t v_stride, int64_t d_k, int64_t d_v,
+                          const int32_t *begin, const int32_t *end, const float *mask, int64_t mask_stride,
+                          float scale, float *scratch);
+
+    /* y = x / sqrt(sum(x^2)/n + eps) * w; w [n] float or NULL. The division and the square root are IEEE operations:
+     * r = 1 / sqrt(sum/n + eps), y = (x * r) * w. */
+    void (*rms_norm)(float *y, const float *x, const float *w, int64_t n, float eps);
+    /* y = (x - mean) / sqrt(var + eps) * gamma + beta (both may be NULL), mean and var by the lane sums. */
+    void (*layer_norm)(float *y, const float *x, const float *gamma, const float *beta, int64_t n, float eps);
+    /* rotate-half of one head row in place-safe form (y may equal x): for i < pairs:
+     *   y[i] = x[i]*cos[i] - x[i+half]*sin[i];  y[i+half] = x[i+half]*cos[i] + x[i]*sin[i]   (two products, one sum)
+     * for the others of the n elements y = x. */
+    void (*rope)(float *y, const float *x, const float *cos, const float *sin, int64_t pairs, int64_t half, int64_t n);
+    /* y = softmax(x) over n: max subtracted, own exp, lane sums, one division per element. */
+    void (*softmax)(float *y, const float *x, int64_t n);
+
+    /* y[i] = f(x[i]) */
+    void (*exp)(float *y, const float *x, int64_t n);
+    void (*tanh)(float *y, const float *x, int64_t n);
+    void (*sigmoid)(float *y, const float *x, int64_t n); /* 1 / (1 + exp(-x)) */
+    /* y = x * sigmoid(x) * u (x / (1 + exp(-x)), then * u); u may be NULL: without the last product */
+    void (*silu_mul)(float *y, const float *x, const float *u, int64_t n);
+    /* y = a op b; b_step 0: b[0] for all, 1: elementwise */
+    void (*add)(float *y, const float *a, const float *b, int64_t n, int b_step);
+    void (*sub)(float *y, const float *a, const float *b, int64_t n, int b_step);
+    void (*mul)(float *y, const float *a, const float *b, int64_t n, int b_step);
+
+    void (*f16_to_f32)(float *y, const f16 *x, int64_t n);
+    void (*f32_to_f16)(f16 *y, const float *x, int64_t n); /* to nearest, ties to even; overflow gives infinity */
+    void (*round_f16)(float *y, const float *x, int64_t n); /* to fp16 and back */
+};
+
+/* The best level that this processor has; MILKIT_CPU = scalar | avx2 | avx512 in the environment forces one that it
+ * has. Unknown or missing level: NULL, and *why (static text) says what was wrong. */
+const struct kernels *kernel_select(const char **why);
+/* The table of one level, or NULL when this build or processor lacks it. */
+const struct kernels *kernel_table(enum kernel_level level);
+
+#endif

@@ -1,0 +1,51 @@
+/* Tokenizer of a Hugging Face tokenizer.json: text <-> ids, equal to the tokenizers library id for id.
+ *
+ * Byte-level BPE with PCRE2 pre-tokenizer, NFC, added tokens. An unknown part (model type, normalizer,
+ * pre-tokenizer, decoder, post-processor) is ERR_UNSUPPORTED naming the part. Time is linear in the text
+ * (n log n inside one word). Immutable after opening, so one tokenizer may serve several threads; each encode
+ * call has its own scratch.
+ */
+#ifndef MILKIT_TEXT_TOKENIZER_H
+#define MILKIT_TEXT_TOKENIZER_H
+
+#include "base/buf.h"
+
+struct tokenizer;
+
+/* path: a tokenizer.json, or a folder that holds one. */
+bool tokenizer_open(struct tokenizer **out, const char *path, struct err *e) MUST_CHECK;
+bool tokenizer_parse(struct tokenizer **out, const char *json, size_t bytes, const char *where, struct err *e) MUST_CHECK;
+void tokenizer_free(struct tokenizer *t); /* accepts NULL */
+
+struct ids {
+    int32_t *p; /* heap, [n] */
+    size_t n, capacity;
+};
+void ids_push(struct ids *l, int32_t id);
+void ids_free(struct ids *l);
+
+/* Appends the ids of text (UTF-8; invalid bytes are read as U+FFFD as Python's decode(errors="replace") does).
+ * special: whether the post-processor adds its tokens (bos). */
+bool tokenizer_encode(const struct tokenizer *t, const char *text, size_t bytes, bool special, struct ids *out,
+                      struct err *e) MUST_CHECK;
+/* Appends the text of ids, as the library's decode does (U+FFFD for broken UTF-8). skip_special drops special
+ * tokens. Unknown ids are skipped as the library does. */
+bool tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, bool skip_special, struct buf *out,
+                      struct err *e) MUST_CHECK;
+
+int32_t tokenizer_vocab_size(const struct tokenizer *t); /* largest id + 1, added tokens included */
+/* -1 when the token is unknown */
+int32_t tokenizer_id(const struct tokenizer *t, const char *token);
+/* The token as it stands in the vocabulary (byte-level alphabet), NULL for an unknown id. */
+const char *tokenizer_token(const struct tokenizer *t, int32_t id);
+bool tokenizer_is_special(const struct tokenizer *t, int32_t id);
+
+/* Streaming: give ids one at a time, get whole UTF-8 characters only; everything given out, put together, plus the
+ * rest from stream_flush, equals tokenizer_decode of all ids. */
+struct token_stream;
+struct token_stream *token_stream_new(const struct tokenizer *t, bool skip_special);
+void token_stream_free(struct token_stream *s);
+bool token_stream_push(struct token_stream *s, int32_t id, struct buf *out, struct err *e) MUST_CHECK;
+bool token_stream_flush(struct token_stream *s, struct buf *out, struct err *e) MUST_CHECK;
+
+#endif

@@ -1,0 +1,2 @@
+set -eu
+exit 0
