@@ -1,0 +1,61 @@
+/* Model families: one table of functions per family; blocks.c holds the graph pieces that families share.
+ *
+ * A family recognises a config.json, lists the checkpoint tensors that it needs and builds the programs of a package:
+ * embeddings, decoder chunks, LM head. Programs hold weights as producers over the mapped checkpoint (nothing is
+ * converted here). Graphs: docs/architecture.md and the recipes' comments.
+ */
+#ifndef MILKIT_ARCH_ARCH_H
+#define MILKIT_ARCH_ARCH_H
+
+#include "base/log.h"
+#include "format/json.h"
+#include "format/meta.h"
+#include "format/safetensors.h"
+#include "mil/build.h"
+
+struct arch_settings {
+    int64_t context_length; /* positions of the KV cache */
+    int64_t batch_size;     /* tokens of a prefill call */
+    int n_chunks;
+    int split_lm_head;
+    int gdn_chunk; /* 0: the family's default */
+};
+
+struct arch_family;
+/* A checkpoint bound to its family. */
+struct arch_model {
+    const struct arch_family *family;
+    struct arena *arena;
+    const char *checkpoint; /* folder, for messages */
+    const struct safetensors *tensors;
+    const cJSON *config; /* config.json, borrowed */
+    const cJSON *text_config; /* the object with the text settings: config itself or config.text_config */
+    struct arch_settings settings;
+    /* common numbers, filled by the family */
+    int64_t hidden_size, n_layers, vocab_size;
+    bool *tensor_used; /* [tensors->n_tensors]: what the programs took */
+    const void *own;   /* the family's own parsed configuration */
+};
+
+struct arch_family {
+    const char *name;           /* "qwen3": architecture in meta.yaml */
+    const char *default_prefix; /* "qwen" */
+    bool (*matches)(const char *model_type);
+    /* Parses and checks configuration and tensors (all present, right shapes, readable dtypes). */
+    bool (*open)(struct arch_model *m, struct err *e);
+    /* Builds programs into a fresh model of specification version 9 (functions, description, metadata). */
+    bool (*build_embeddings)(struct arch_model *m, struct mil_model *out, struct err *e);
+    bool (*build_chunk)(struct arch_model *m, int i_chunk, struct mil_model *out, struct err *e);
+    bool (*build_head)(struct arch_model *m, struct mil_model *out, struct err *e);
+    /* Family keys of meta.yaml (states, layer types, flags). */
+    void (*fill_meta)(const struct arch_model *m, struct meta *meta);
+};
+
+/* Finds the family of config.json ("model_type"); ERR_UNSUPPORTED naming what was found and what is supported. */
+bool arch_open(struct arch_model **out, const char *checkpoint, const cJSON *config, const struct safetensors *tensors,
+               const struct arch_settings *settings, struct err *e) MUST_CHECK;
+void arch_close(struct arch_model *m); /* accepts NULL */
+/* Layers [*begin, *end) of chunk i: consecutive, the first (n_layers mod n_chunks) chunks have one more. */
+void arch_chunk_layers(const struct arch_model *m, int i_chunk, int64_t *begin, int64_t *end);
+
+#endif

@@ -1,0 +1,56 @@
+/* The command line frame: commands, options, messages, exit statuses.
+ *
+ * One file per command (cmd_<name>.c), listed in commands.def. A command parses its options with a table of struct
+ * cli_option, does its work through the library folders and returns an exit status (err_exit_status). stdout carries
+ * the product, stderr everything else.
+ */
+#ifndef MILKIT_CLI_CLI_H
+#define MILKIT_CLI_CLI_H
+
+#include <stdio.h>
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+struct cli {
+    const char *program; /* "milkit" */
+    const char *command; /* "convert" */
+    struct log log;      /* stderr; level by -q, -v; cancel flag set by SIGINT and SIGTERM */
+};
+
+enum cli_option_kind {
+    CLI_FLAG,    /* bool *      set true */
+    CLI_INT,     /* int64_t *   decimal */
+    CLI_DOUBLE,  /* double *    */
+    CLI_STRING   /* const char ** borrowed from argv */
+};
+
+struct cli_option {
+    const char *names; /* "-o,--output"; aliases after the first long one are accepted silently */
+    enum cli_option_kind kind;
+    void *value;
+    const char *arg;  /* "DIR": how help calls the value; NULL for flags */
+    const char *help; /* one line; NULL: not shown */
+};
+
+/* Parses argv[1..]; positional arguments are collected into positional (at most n_max, *n_positional filled).
+ * Accepts --name=value, -n5, "--" and "-" (a positional). Common options (-q, -v, -h/--help, --debug) are handled here.
+ * Unknown options: ERR_USAGE with the nearest known name. *help is set when help was printed (return status 0 then). */
+bool cli_parse(struct cli *c, int argc, char **argv, const struct cli_option *options, int n_options,
+               const char **positional, int n_max, int *n_positional, const char *synopsis, bool *help, struct err *e) MUST_CHECK;
+
+/* Prints "milkit: error: <message>" (and the hint, if any) and returns the exit status of the code. */
+int cli_fail(const struct cli *c, const struct err *e, const char *hint);
+
+/* Reads "1,2,3" or "@file" (numbers separated by commas or blanks) into a heap array. */
+bool cli_read_ids(const char *text, int32_t **ids, size_t *n, struct err *e) MUST_CHECK;
+/* All of stdin or of a file ("-": stdin), a heap string, at most max_bytes. */
+bool cli_read_text(const char *path, char **text, size_t *bytes, size_t max_bytes, struct err *e) MUST_CHECK;
+/* Flushes stdout; a failed write (disk full, closed pipe) is ERR_IO. */
+bool cli_flush(struct err *e) MUST_CHECK;
+
+#define CLI_COMMAND(name, summary) int cmd_##name(struct cli *c, int argc, char **argv);
+#include "cli/commands.def"
+#undef CLI_COMMAND
+
+#endif

@@ -1,0 +1,35 @@
+/* The conversion pipeline: checkpoint folder -> package folder, streamed, atomic, reproducible byte for byte.
+ *
+ * Weights go one at a time from the mapped checkpoint to the blob files (in slices over the threads); memory is
+ * bounded by the slices. The package is assembled under a temporary name and renamed last; a failed or interrupted
+ * run leaves nothing.
+ */
+#ifndef MILKIT_CONVERT_CONVERT_H
+#define MILKIT_CONVERT_CONVERT_H
+
+#include "arch/arch.h"
+
+enum convert_format { CONVERT_BOTH, CONVERT_MLMODELC, CONVERT_MLPACKAGE };
+
+struct convert_options {
+    const char *checkpoint, *output;
+    const char *prefix; /* NULL: the family's */
+    struct arch_settings settings; /* zeros: defaults 512, 64, 1, 16 */
+    enum convert_format format;    /* of the parts; both forms share nothing on disk but hold the same weights */
+    int n_threads;                 /* 0: all */
+    bool replace;                  /* an existing output folder may be replaced */
+    struct log *log;
+};
+
+struct convert_report {
+    double seconds;
+    uint64_t bytes_read, bytes_written, dedup_bytes;
+    int n_tensors_used, n_tensors_left_out;
+    char *left_out; /* heap: names of tensors that are not needed, "a, b and 3 more"; NULL when none */
+    bool has_tokenizer;
+};
+
+bool convert_run(const struct convert_options *o, struct convert_report *report, struct err *e) MUST_CHECK;
+void convert_report_fini(struct convert_report *r);
+
+#endif
