@@ -1,7 +1,7 @@
 /* Files: read-only mappings, small whole reads, and output that appears complete or not at all.
  *
  * out_file writes PATH.tmp-XXXXXX beside its target and renames on commit (after fsync); out_folder does the
- * same with a folder. Abort (or a failed commit) removes everything that was written. Neither replaces an
+ * same with a folder (".<name>.tmp-XXXXXX" beside it; commit syncs every file in it). Abort (or a failed commit) removes everything that was written. Neither replaces an
  * existing target unless told so.
  */
 #ifndef MILKIT_BASE_FILE_H

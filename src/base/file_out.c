@@ -1,0 +1,370 @@
+/* Output that appears complete or not at all: a temporary sibling, synced to disk, then renamed. */
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/log.h"
+
+struct out_file {
+    char *path, *temporary;
+    int fd;
+    bool replace;
+    uint64_t position;
+    atomic_bool failed; /* a write failed: there is nothing to commit */
+};
+
+struct out_folder {
+    char *path, *temporary;
+    bool replace;
+};
+
+/* Six letters or digits for a temporary name. Uniqueness comes from O_EXCL and mkdir, not from here. */
+static void random_suffix(char out[7])
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789";
+    uint64_t r;
+    if (getrandom(&r, sizeof r, GRND_NONBLOCK) != (ssize_t)sizeof r)
+        r = (uint64_t)(clock_seconds() * 1e9) * 0x9e3779b97f4a7c15u ^ (uint64_t)getpid();
+    for (int i = 0; i < 6; i++) {
+        out[i] = letters[r % 36];
+        r /= 36;
+    }
+    out[6] = '\0';
+}
+
+/* Makes the name of path durable. Some file systems can't sync a folder; the data is safe there all the same.
+ */
+static bool sync_parent(const char *path, struct err *e)
+{
+    char *folder = path_folder(path);
+    bool ok = true;
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0) {
+        if (fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP && errno != EROFS)
+            ok = err_set_errno(e, "%s: can't sync the folder", folder);
+        close(fd);
+    }
+    free(folder);
+    return ok;
+}
+
+/* Renames without replacing, where the system can promise that; a plain check and rename elsewhere. */
+static bool rename_new(const char *from, const char *to, struct err *e)
+{
+#ifdef RENAME_NOREPLACE
+    if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0)
+        return true;
+    if (errno == EEXIST)
+        return err_set(e, ERR_IO, "%s: exists already", to);
+    if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP)
+        return err_set_errno(e, "%s: can't rename to this name", to);
+#endif
+    struct stat st;
+    if (lstat(to, &st) == 0)
+        return err_set(e, ERR_IO, "%s: exists already", to);
+    if (rename(from, to) != 0)
+        return err_set_errno(e, "%s: can't rename to this name", to);
+    return true;
+}
+
+bool out_file_open(struct out_file **out, const char *path, bool replace, struct err *e)
+{
+    *out = NULL;
+    struct stat st;
+    /* Never replace what is no file: devices, pipes, folders. */
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        return err_set(e, ERR_IO, "%s: %s, can't be replaced by a file", path,
+                       S_ISDIR(st.st_mode) ? "is a folder" : "not a regular file");
+    if (!replace && lstat(path, &st) == 0)
+        return err_set(e, ERR_IO, "%s: exists already", path);
+    if (!path[0] || path[strlen(path) - 1] == '/')
+        return err_set(e, ERR_IO, "\"%s\": not the name of a file", path);
+    struct out_file *f = xcalloc(1, sizeof *f);
+    f->path = xstrdup(path);
+    f->replace = replace;
+    atomic_init(&f->failed, false);
+    f->fd = -1;
+    for (int i = 0; i < 100 && f->fd < 0; i++) {
+        char suffix[7];
+        random_suffix(suffix);
+        free(f->temporary);
+        f->temporary = xasprintf("%s.tmp-%s", path, suffix);
+        f->fd = open(f->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (f->fd < 0 && errno != EEXIST)
+            break;
+    }
+    if (f->fd < 0) {
+        err_set_errno(e, "%s: can't write", path);
+        free(f->temporary);
+        free(f->path);
+        free(f);
+        return false;
+    }
+    *out = f;
+    return true;
+}
+
+bool out_file_write_at(struct out_file *f, uint64_t offset, const void *data, size_t n, struct err *e)
+{
+    const char *p = data;
+    if (offset > INT64_MAX || n > (uint64_t)INT64_MAX - offset) {
+        atomic_store(&f->failed, true);
+        return err_set(e, ERR_LIMIT, "%s: offset %llu is out of range", f->path, (unsigned long long)offset);
+    }
+    while (n > 0) {
+        ssize_t k = pwrite(f->fd, p, n < (1u << 30) ? n : (1u << 30), (off_t)offset);
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k <= 0) {
+            if (k == 0)
+                errno = ENOSPC;
+            atomic_store(&f->failed, true);
+            return err_set_errno(e, "%s: can't write", f->path);
+        }
+        p += k;
+        n -= (size_t)k;
+        offset += (uint64_t)k;
+    }
+    return true;
+}
+
+bool out_file_write(struct out_file *f, const void *data, size_t n, struct err *e)
+{
+    if (!out_file_write_at(f, f->position, data, n, e))
+        return false;
+    f->position += n;
+    return true;
+}
+
+uint64_t out_file_position(const struct out_file *f)
+{
+    return f->position;
+}
+
+bool out_file_commit(struct out_file *f, struct err *e)
+{
+    bool ok = false, renamed = false;
+    if (atomic_load(&f->failed)) {
+        err_set(e, ERR_IO, "%s: not finished, because writing it failed", f->path);
+        goto done;
+    }
+    if (fsync(f->fd) != 0 && errno != EINVAL) {
+        err_set_errno(e, "%s: can't sync", f->path);
+        goto done;
+    }
+    int fd = f->fd;
+    f->fd = -1;
+    if (close(fd) != 0) {
+        err_set_errno(e, "%s: can't close", f->path);
+        goto done;
+    }
+    if (!f->replace) {
+        if (!rename_new(f->temporary, f->path, e))
+            goto done;
+    } else if (rename(f->temporary, f->path) != 0) {
+        err_set_errno(e, "%s: can't rename to this name", f->path);
+        goto done;
+    }
+    renamed = true;
+    ok = sync_parent(f->path, e);
+done:
+    if (renamed) {
+        free(f->temporary);
+        free(f->path);
+        free(f);
+    } else {
+        out_file_abort(f);
+    }
+    return ok;
+}
+
+void out_file_abort(struct out_file *f)
+{
+    if (!f)
+        return;
+    if (f->fd >= 0)
+        close(f->fd);
+    unlink(f->temporary);
+    free(f->temporary);
+    free(f->path);
+    free(f);
+}
+
+bool file_write(const char *path, const void *data, size_t n, struct err *e)
+{
+    struct out_file *f = NULL;
+    if (!out_file_open(&f, path, true, e))
+        return false;
+    if (!out_file_write(f, data, n, e)) {
+        out_file_abort(f);
+        return false;
+    }
+    return out_file_commit(f, e);
+}
+
+bool out_folder_open(struct out_folder **out, const char *path, bool replace, struct err *e)
+{
+    *out = NULL;
+    bool ok = false;
+    char *base = path_base(path), *parent = path_folder(path);
+    struct out_folder *f = NULL;
+    struct stat st;
+    if (!base[0] || strcmp(base, ".") == 0 || strcmp(base, "..") == 0 || strcmp(base, "/") == 0) {
+        err_set(e, ERR_IO, "\"%s\": not a name for a new folder", path);
+        goto done;
+    }
+    f = xcalloc(1, sizeof *f);
+    f->path = path_join(parent, base);
+    f->replace = replace;
+    if (lstat(f->path, &st) == 0) {
+        if (!replace) {
+            err_set(e, ERR_IO, "%s: exists already", f->path);
+            goto done;
+        }
+        if (!S_ISDIR(st.st_mode)) {
+            err_set(e, ERR_IO, "%s: not a folder, can't be replaced by one", f->path);
+            goto done;
+        }
+    }
+    for (int i = 0; i < 100 && !ok; i++) {
+        char suffix[7];
+        random_suffix(suffix);
+        free(f->temporary);
+        f->temporary = xasprintf("%s/.%s.tmp-%s", parent, base, suffix);
+        ok = mkdir(f->temporary, 0777) == 0;
+        if (!ok && errno != EEXIST)
+            break;
+    }
+    if (!ok)
+        err_set_errno(e, "%s: can't make the folder", f->path);
+done:
+    if (ok) {
+        *out = f;
+    } else if (f) {
+        free(f->temporary);
+        free(f->path);
+        free(f);
+    }
+    free(base);
+    free(parent);
+    return ok;
+}
+
+const char *out_folder_path(const struct out_folder *f)
+{
+    return f->temporary;
+}
+
+/* Syncs every file and folder below path, whoever wrote them. */
+static bool sync_tree(const char *path, int depth, struct err *e)
+{
+    struct stat st;
+    if (lstat(path, &st) != 0)
+        return err_set_errno(e, "%s: can't sync", path);
+    bool is_folder = S_ISDIR(st.st_mode);
+    if (!is_folder && !S_ISREG(st.st_mode))
+        return true;
+    if (depth > 200)
+        return err_set(e, ERR_LIMIT, "%s: folders nested too deeply", path);
+    bool ok = true;
+    if (is_folder) {
+        struct path_list list;
+        if (!path_list_read(&list, path, e))
+            return false;
+        for (size_t i = 0; i < list.n && ok; i++) {
+            char *child = path_join(path, list.names[i]);
+            ok = sync_tree(child, depth + 1, e);
+            free(child);
+        }
+        path_list_free(&list);
+    }
+    if (!ok)
+        return false;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return err_set_errno(e, "%s: can't sync", path);
+    if (fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP)
+        ok = err_set_errno(e, "%s: can't sync", path);
+    close(fd);
+    return ok;
+}
+
+/* Puts the new folder in the place of the old one. On success *old is where the old one lies now; on failure
+ * everything is where it was. */
+static bool swap_folders(const struct out_folder *f, char **old, struct err *e)
+{
+#ifdef RENAME_EXCHANGE
+    /* In one step, so that there is no moment without a folder of this name. */
+    if (renameat2(AT_FDCWD, f->temporary, AT_FDCWD, f->path, RENAME_EXCHANGE) == 0) {
+        *old = xstrdup(f->temporary);
+        return true;
+    }
+    if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP)
+        return err_set_errno(e, "%s: can't replace", f->path);
+#endif
+    char *aside = xasprintf("%s.old", f->temporary);
+    bool ok = rename(f->path, aside) == 0;
+    if (!ok) {
+        err_set_errno(e, "%s: can't move aside", f->path);
+    } else if (!rename_new(f->temporary, f->path, e)) {
+        ok = false;
+        if (rename(aside, f->path) != 0)
+            err_wrap(e, "the old folder is in %s now", aside);
+    }
+    if (ok)
+        *old = aside;
+    else
+        free(aside);
+    return ok;
+}
+
+bool out_folder_commit(struct out_folder *f, struct err *e)
+{
+    bool ok = false, renamed = false;
+    char *old = NULL;
+    struct stat st;
+    if (!sync_tree(f->temporary, 0, e))
+        goto done;
+    if (f->replace && lstat(f->path, &st) == 0) {
+        if (!S_ISDIR(st.st_mode)) {
+            err_set(e, ERR_IO, "%s: not a folder, can't be replaced by one", f->path);
+            goto done;
+        }
+        renamed = swap_folders(f, &old, e);
+    } else {
+        renamed = rename_new(f->temporary, f->path, e);
+    }
+    if (!renamed)
+        goto done;
+    ok = sync_parent(f->path, e);
+    if (ok && old)
+        ok = path_remove_tree(old, e) ||
+             err_wrap(e, "%s is complete, but the folder it replaced remains", f->path);
+done:
+    if (renamed) {
+        free(f->temporary);
+        free(f->path);
+        free(f);
+    } else {
+        out_folder_abort(f);
+    }
+    free(old);
+    return ok;
+}
+
+void out_folder_abort(struct out_folder *f)
+{
+    if (!f)
+        return;
+    path_remove_tree(f->temporary, NULL);
+    free(f->temporary);
+    free(f->path);
+    free(f);
+}

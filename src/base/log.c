@@ -1,0 +1,150 @@
+/* Messages and the progress line. */
+#include "base/log.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+double clock_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* Text may quote untrusted names: nothing that a terminal would obey gets through. */
+static void defuse(char *text)
+{
+    for (unsigned char *c = (unsigned char *)text; *c; c++) {
+        if ((*c < 0x20 && *c != '\n' && *c != '\t') || *c == 0x7f)
+            *c = '?';
+    }
+}
+
+PRINTF_LIKE(3, 0) static void say(struct log *l, const char *kind, const char *fmt, va_list args)
+{
+    char text[2048];
+    if (vsnprintf(text, sizeof text, fmt, args) < 0)
+        return;
+    defuse(text);
+    /* A progress line may stand there; it comes back with its next update. */
+    const char *clear = isatty(fileno(l->stream)) ? "\r\033[K" : "";
+    fprintf(l->stream, "%smilkit: %s%s\n", clear, kind, text);
+    fflush(l->stream);
+}
+
+void log_warn(struct log *l, const char *fmt, ...)
+{
+    if (!l)
+        return;
+    __atomic_fetch_add(&l->n_warnings, 1, __ATOMIC_RELAXED);
+    if (!l->stream || l->level < LOG_WARN)
+        return;
+    va_list args;
+    va_start(args, fmt);
+    say(l, "warning: ", fmt, args);
+    va_end(args);
+}
+
+void log_info(struct log *l, const char *fmt, ...)
+{
+    if (!l || !l->stream || l->level < LOG_INFO)
+        return;
+    va_list args;
+    va_start(args, fmt);
+    say(l, "", fmt, args);
+    va_end(args);
+}
+
+void log_debug(struct log *l, const char *fmt, ...)
+{
+    if (!l || !l->stream || l->level < LOG_DEBUG)
+        return;
+    va_list args;
+    va_start(args, fmt);
+    say(l, "", fmt, args);
+    va_end(args);
+}
+
+bool log_cancelled(const struct log *l, struct err *e)
+{
+    if (!l || !l->cancel || !*l->cancel)
+        return false;
+    err_set(e, ERR_CANCELLED, "interrupted");
+    return true;
+}
+
+void progress_begin(struct progress *p, struct log *l, const char *label, const char *unit,
+                    double units_per_count, double total_count)
+{
+    memset(p, 0, sizeof *p);
+    if (l && l->stream && l->level >= LOG_INFO)
+        p->log = l;
+    snprintf(p->label, sizeof p->label, "%s", label);
+    p->unit = unit;
+    p->units_per_count = units_per_count;
+    p->total = total_count * units_per_count;
+    p->start_s = clock_seconds();
+    p->last_s = p->start_s;
+    p->is_terminal = p->log && isatty(fileno(p->log->stream));
+}
+
+static void format_left(char *out, size_t room, double seconds)
+{
+    if (seconds < 100)
+        snprintf(out, room, "%.0f s", seconds);
+    else if (seconds < 100 * 60)
+        snprintf(out, room, "%.0f min", seconds / 60);
+    else
+        snprintf(out, room, "%.1f h", seconds / 3600);
+}
+
+void progress_update(struct progress *p, double done_count, const char *detail)
+{
+    if (!p->log)
+        return;
+    double now = clock_seconds();
+    if (now - p->last_s < (p->is_terminal ? 0.1 : 10.0))
+        return;
+    p->last_s = now;
+    double done = done_count * p->units_per_count;
+    double seconds = now - p->start_s;
+    double rate = seconds > 0 ? done / seconds : 0;
+    char line[512];
+    int digits = done < 1000 && p->units_per_count != 1 ? 1 : 0;
+    if (p->total > 0) {
+        char left[32] = "?";
+        if (rate > 0)
+            format_left(left, sizeof left, p->total > done ? (p->total - done) / rate : 0);
+        snprintf(line, sizeof line, "%s: %.*f of %.*f %s (%.0f%%), %.1f %s/s, %s left%s%s", p->label, digits,
+                 done, digits, p->total, p->unit, 100 * done / p->total, rate, p->unit, left,
+                 detail ? ", " : "", detail ? detail : "");
+    } else {
+        snprintf(line, sizeof line, "%s: %.*f %s, %.1f %s/s%s%s", p->label, digits, done, p->unit, rate,
+                 p->unit, detail ? ", " : "", detail ? detail : "");
+    }
+    defuse(line);
+    if (!p->is_terminal) {
+        fprintf(p->log->stream, "milkit: %s\n", line);
+    } else {
+        /* A line that wraps could not be redrawn. */
+        struct winsize size;
+        int columns = 80;
+        if (ioctl(fileno(p->log->stream), TIOCGWINSZ, &size) == 0 && size.ws_col > 1)
+            columns = size.ws_col;
+        fprintf(p->log->stream, "\r\033[K%.*s", columns - 1, line);
+        p->drawn = true;
+    }
+    fflush(p->log->stream);
+}
+
+void progress_end(struct progress *p)
+{
+    if (p->log && p->drawn) {
+        fputs("\r\033[K", p->log->stream);
+        fflush(p->log->stream);
+    }
+    p->drawn = false;
+}
