@@ -1,0 +1,312 @@
+/* What every command shares: option tables, error messages, reading ids and text, the last flush of stdout.
+ */
+#include "cli/cli.h"
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/file.h"
+#include "cli/frame.h"
+
+#define IDS_FILE_MAX ((size_t)64 << 20)
+
+/* ---- options ---- */
+
+/* Does one of the comma separated names equal the n bytes at s? */
+static bool names_have(const char *names, const char *s, size_t n)
+{
+    for (const char *p = names; *p;) {
+        size_t length = strcspn(p, ",");
+        if (length == n && memcmp(p, s, n) == 0)
+            return true;
+        p += length;
+        p += *p == ',';
+    }
+    return false;
+}
+
+static const struct cli_option *option_find(const struct cli_option *options, int n_options, const char *s,
+                                            size_t n)
+{
+    for (int i = 0; i < n_options; i++) {
+        if (names_have(options[i].names, s, n))
+            return &options[i];
+    }
+    return NULL;
+}
+
+/* The long name nearest to what was typed, NULL when none is near. */
+static const char *option_nearest(const struct cli_option *options, int n_options, const char *typed,
+                                  char dst[64])
+{
+    int best = 4;
+    const char *result = NULL;
+    for (int i = 0; i < n_options; i++) {
+        if (!options[i].help)
+            continue;
+        for (const char *p = options[i].names; *p;) {
+            size_t length = strcspn(p, ",");
+            char name[64];
+            if (length > 2 && length < sizeof name) {
+                memcpy(name, p, length);
+                name[length] = '\0';
+                int distance = cli_word_distance(typed, name);
+                if (distance < best) {
+                    best = distance;
+                    memcpy(dst, name, length + 1);
+                    result = dst;
+                }
+            }
+            p += length;
+            p += *p == ',';
+        }
+    }
+    return result;
+}
+
+static bool option_set(const struct cli_option *o, const char *name, size_t n_name, const char *text,
+                       struct err *e)
+{
+    char *end = NULL;
+    errno = 0;
+    switch (o->kind) {
+    case CLI_FLAG:
+        *(bool *)o->value = true;
+        return true;
+    case CLI_STRING:
+        *(const char **)o->value = text;
+        return true;
+    case CLI_INT: {
+        long long v = strtoll(text, &end, 10);
+        if (end == text || *end || errno == ERANGE)
+            return err_set(e, ERR_USAGE, "%.*s: expected a whole number, found '%s'", (int)n_name, name,
+                           text);
+        *(int64_t *)o->value = v;
+        return true;
+    }
+    case CLI_DOUBLE: {
+        double v = strtod(text, &end);
+        if (end == text || *end)
+            return err_set(e, ERR_USAGE, "%.*s: expected a number, found '%s'", (int)n_name, name, text);
+        *(double *)o->value = v;
+        return true;
+    }
+    }
+    return err_set(e, ERR_BUG, "option %s has an unknown kind", o->names);
+}
+
+static void print_option(const struct cli_option *o)
+{
+    /* "-o,--output,--out": help shows the short one and the first long one. */
+    char left[80] = "";
+    size_t n = 0;
+    for (const char *p = o->names; *p;) {
+        size_t length = strcspn(p, ",");
+        n += (size_t)snprintf(left + n, sizeof left - n, "%s%.*s", n ? ", " : "", (int)length, p);
+        if ((length > 2 && p[1] == '-') || n >= sizeof left)
+            break;
+        p += length;
+        p += *p == ',';
+    }
+    if (o->arg && n < sizeof left)
+        snprintf(left + n, sizeof left - n, " %s", o->arg);
+    if (strlen(left) > 26)
+        printf("  %s\n  %-26s %s\n", left, "", o->help);
+    else
+        printf("  %-26s %s\n", left, o->help);
+}
+
+static void print_options(const struct cli *c, const struct cli_option *options, int n_options,
+                          const char *synopsis)
+{
+    printf("usage: %s %s %s\n\n", c->program, c->command, synopsis);
+    for (int i = 0; i < n_options; i++) {
+        if (options[i].help)
+            print_option(&options[i]);
+    }
+    printf("  %-26s %s\n", "-q", "errors only");
+    printf("  %-26s %s\n", "-v, --debug", "say more");
+    printf("  %-26s %s\n", "-h, --help", "this text");
+}
+
+/* -q, -v, --debug, -h, --help: true when it was one of them. */
+static bool common_option(struct cli *c, const char *a, bool *help)
+{
+    if (strcmp(a, "-q") == 0 || strcmp(a, "--quiet") == 0)
+        c->log.level = LOG_QUIET;
+    else if (strcmp(a, "-v") == 0 || strcmp(a, "--verbose") == 0 || strcmp(a, "--debug") == 0)
+        c->log.level = LOG_DEBUG;
+    else if (strcmp(a, "-h") == 0 || strcmp(a, "--help") == 0)
+        *help = true;
+    else
+        return false;
+    return true;
+}
+
+bool cli_parse(struct cli *c, int argc, char **argv, const struct cli_option *options, int n_options,
+               const char **positional, int n_max, int *n_positional, const char *synopsis, bool *help,
+               struct err *e)
+{
+    bool only_positional = false;
+    *help = false;
+    *n_positional = 0;
+    for (int i = 1; i < argc; i++) {
+        const char *a = argv[i];
+        if (only_positional || a[0] != '-' || a[1] == '\0') {
+            if (*n_positional == n_max)
+                return err_set(e, ERR_USAGE, "unexpected argument '%s'", a);
+            positional[(*n_positional)++] = a;
+            continue;
+        }
+        if (strcmp(a, "--") == 0) {
+            only_positional = true;
+            continue;
+        }
+        size_t n_name = strcspn(a, "=");
+        const struct cli_option *o = option_find(options, n_options, a, n_name);
+        const char *text = o && a[n_name] == '=' ? a + n_name + 1 : NULL;
+        if (!o && a[1] != '-') { /* "-n5" */
+            n_name = 2;
+            o = option_find(options, n_options, a, n_name);
+            if (o && o->kind == CLI_FLAG && a[2])
+                o = NULL;
+            text = o && a[2] ? a + 2 : NULL;
+        }
+        if (!o) {
+            if (common_option(c, a, help)) {
+                if (*help) {
+                    print_options(c, options, n_options, synopsis);
+                    return true;
+                }
+                continue;
+            }
+            char name[64], nearest[64];
+            snprintf(name, sizeof name, "%.*s", (int)strcspn(a, "="), a);
+            const char *found = option_nearest(options, n_options, name, nearest);
+            return found ? err_set(e, ERR_USAGE, "unknown option '%s'; did you mean '%s'?", a, found)
+                         : err_set(e, ERR_USAGE, "unknown option '%s'", a);
+        }
+        if (o->kind == CLI_FLAG && text)
+            return err_set(e, ERR_USAGE, "%.*s takes no value", (int)n_name, a);
+        if (o->kind != CLI_FLAG && !text) {
+            if (i + 1 == argc)
+                return err_set(e, ERR_USAGE, "%s needs a value (%s)", a, o->arg ? o->arg : "VALUE");
+            text = argv[++i];
+        }
+        if (!option_set(o, a, n_name, text, e))
+            return false;
+    }
+    return true;
+}
+
+/* ---- messages ---- */
+
+int cli_fail(const struct cli *c, const struct err *e, const char *hint)
+{
+    fflush(stdout);
+    if (e->code == ERR_CANCELLED)
+        fprintf(stderr, "%s: interrupted\n", c->program);
+    else
+        fprintf(stderr, "%s: error: %s\n", c->program, e->msg[0] ? e->msg : "failed");
+    if (hint)
+        fprintf(stderr, "%s: %s\n", c->program, hint);
+    else if (e->code == ERR_USAGE && c->command)
+        fprintf(stderr, "%s: %s help %s shows the options\n", c->program, c->program, c->command);
+    return err_exit_status(e->code ? e->code : ERR_FAILED);
+}
+
+bool cli_flush(struct err *e)
+{
+    errno = 0;
+    if (fflush(stdout) != 0)
+        return err_set_errno(e, "stdout: can't write");
+    if (ferror(stdout))
+        return err_set(e, ERR_IO, "stdout: a write failed");
+    return true;
+}
+
+/* ---- inputs ---- */
+
+static bool stream_read(FILE *f, const char *where, char **text, size_t *bytes, size_t max_bytes,
+                        struct err *e)
+{
+    struct buf b;
+    char part[16384];
+    bool ok = false;
+    buf_init(&b, max_bytes);
+    for (;;) {
+        size_t n = fread(part, 1, sizeof part, f);
+        buf_append(&b, part, n);
+        if (b.failed) {
+            err_set(e, ERR_LIMIT, "%s: longer than the limit of %zu bytes", where, max_bytes);
+            goto out;
+        }
+        if (n < sizeof part)
+            break;
+    }
+    if (ferror(f)) {
+        if (errno == EINTR)
+            err_set(e, ERR_CANCELLED, "interrupted");
+        else
+            err_set_errno(e, "%s: can't read", where);
+        goto out;
+    }
+    *text = buf_take(&b, bytes);
+    ok = true;
+out:
+    buf_fini(&b);
+    return ok;
+}
+
+bool cli_read_text(const char *path, char **text, size_t *bytes, size_t max_bytes, struct err *e)
+{
+    if (strcmp(path, "-") == 0)
+        return stream_read(stdin, "stdin", text, bytes, max_bytes, e);
+    return file_read(text, bytes, path, max_bytes, e);
+}
+
+bool cli_read_ids(const char *text, int32_t **ids, size_t *n, struct err *e)
+{
+    static const char separators[] = ", \t\r\n";
+    char *file_text = NULL;
+    size_t bytes = 0, capacity = 0, count = 0;
+    int32_t *list = NULL;
+    bool ok = false;
+    const char *where = "token ids";
+    *ids = NULL;
+    *n = 0;
+    if (text[0] == '@') {
+        where = text + 1;
+        if (!cli_read_text(where, &file_text, &bytes, IDS_FILE_MAX, e))
+            return false;
+        text = file_text;
+    }
+    for (const char *p = text + strspn(text, separators); *p; p += strspn(p, separators)) {
+        char *end = NULL;
+        errno = 0;
+        long v = strtol(p, &end, 10);
+        if (end == p || (*end && !strchr(separators, *end)) || errno == ERANGE || v < 0 || v > INT32_MAX) {
+            err_set(e, ERR_USAGE, "%s: expected token ids separated by commas, found '%.*s' as number %zu",
+                    where, (int)strcspn(p, separators), p, count + 1);
+            goto out;
+        }
+        if (count == capacity) {
+            capacity = capacity ? 2 * capacity : 64;
+            list = xrealloc(list, capacity * sizeof *list);
+        }
+        list[count++] = (int32_t)v;
+        p = end;
+    }
+    if (count == 0) {
+        err_set(e, ERR_USAGE, "%s: no token id in it", where);
+        goto out;
+    }
+    *ids = list;
+    *n = count;
+    list = NULL;
+    ok = true;
+out:
+    free(list);
+    free(file_text);
+    return ok;
+}

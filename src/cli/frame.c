@@ -1,0 +1,156 @@
+/* Dispatch: which command runs, help and version, and the nearest name for a mistyped one. */
+#include <stdlib.h>
+#include <string.h>
+#include "cli/frame.h"
+
+#ifndef CLI_COMMANDS_FILE
+#define CLI_COMMANDS_FILE "cli/commands.def"
+#endif
+
+struct command {
+    const char *name, *summary;
+    int (*run)(struct cli *c, int argc, char **argv);
+};
+
+static const struct command commands[] = {
+#define CLI_COMMAND(name, summary) {#name, summary, cmd_##name},
+#include CLI_COMMANDS_FILE
+#undef CLI_COMMAND
+};
+#define N_COMMANDS ((int)(sizeof commands / sizeof commands[0]))
+
+/* Names under which the package format's own tools are known; installed as links to this program. */
+static const struct {
+    const char *program, *command;
+} program_names[] = {{"coreml_convert", "convert"}, {"coreml_check", "check"}};
+
+#define WORD_MAX 64
+
+static int smaller(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+int cli_word_distance(const char *a, const char *b)
+{
+    size_t n = strlen(a), m = strlen(b);
+    if (n >= WORD_MAX || m >= WORD_MAX)
+        return 1000;
+    int d[WORD_MAX + 1][WORD_MAX + 1];
+    for (size_t i = 0; i <= n; i++)
+        d[i][0] = (int)i;
+    for (size_t j = 0; j <= m; j++)
+        d[0][j] = (int)j;
+    for (size_t i = 1; i <= n; i++) {
+        for (size_t j = 1; j <= m; j++) {
+            int best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+            best = smaller(best, smaller(d[i - 1][j], d[i][j - 1]) + 1);
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                best = smaller(best, d[i - 2][j - 2] + 1);
+            d[i][j] = best;
+        }
+    }
+    return d[n][m];
+}
+
+static const struct command *command_find(const char *name)
+{
+    for (int i = 0; i < N_COMMANDS; i++) {
+        if (strcmp(commands[i].name, name) == 0)
+            return &commands[i];
+    }
+    return NULL;
+}
+
+static const char *command_nearest(const char *name)
+{
+    const char *best = NULL;
+    int best_distance = 3;
+    for (int i = 0; i < N_COMMANDS; i++) {
+        int distance = cli_word_distance(name, commands[i].name);
+        if (distance < best_distance) {
+            best_distance = distance;
+            best = commands[i].name;
+        }
+    }
+    return best;
+}
+
+static void print_help(FILE *f)
+{
+    fprintf(f, "milkit turns Hugging Face language models into Core ML packages, and runs them.\n\n"
+               "usage: milkit COMMAND [ARGUMENTS]\n\n");
+    for (int i = 0; i < N_COMMANDS; i++)
+        fprintf(f, "  %-10s %s\n", commands[i].name, commands[i].summary);
+    fprintf(f, "  %-10s %s\n", "help", "how a command is called");
+    fprintf(f, "\nmilkit help COMMAND (or milkit COMMAND --help) shows its options; milkit --version the "
+               "version.\n");
+}
+
+static int unknown_command(const struct cli *c, const char *name)
+{
+    const char *nearest = command_nearest(name);
+    struct err e = {0};
+    if (nearest)
+        err_set(&e, ERR_USAGE, "unknown command '%s'; did you mean '%s'?", name, nearest);
+    else
+        err_set(&e, ERR_USAGE, "unknown command '%s'", name);
+    return cli_fail(c, &e, "milkit help lists the commands");
+}
+
+static int run_command(struct cli *c, const struct command *command, int argc, char **argv)
+{
+    c->command = command->name;
+    int status = command->run(c, argc, argv);
+    struct err e = {0};
+    if (!cli_flush(&e) && status == 0)
+        return cli_fail(c, &e, NULL);
+    return status;
+}
+
+static int command_help(struct cli *c, const struct command *command)
+{
+    char name[WORD_MAX], help[] = "--help";
+    snprintf(name, sizeof name, "%s", command->name);
+    char *argv[] = {name, help, NULL};
+    return run_command(c, command, 2, argv);
+}
+
+static int finish_output(const struct cli *c)
+{
+    struct err e = {0};
+    return cli_flush(&e) ? 0 : cli_fail(c, &e, NULL);
+}
+
+int cli_main(struct cli *c, int argc, char **argv)
+{
+    const char *program = argc > 0 && argv[0] ? argv[0] : "milkit";
+    const char *slash = strrchr(program, '/');
+    program = slash ? slash + 1 : program;
+    for (size_t i = 0; i < sizeof program_names / sizeof program_names[0]; i++) {
+        const struct command *command = command_find(program_names[i].command);
+        if (strcmp(program, program_names[i].program) == 0 && command)
+            return run_command(c, command, argc, argv);
+    }
+    if (argc < 2) {
+        print_help(stderr);
+        return err_exit_status(ERR_USAGE);
+    }
+    const char *name = argv[1];
+    if (strcmp(name, "--version") == 0 || strcmp(name, "version") == 0) {
+        printf("milkit %s\n", MILKIT_VERSION);
+        return finish_output(c);
+    }
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || (strcmp(name, "help") == 0 && argc == 2)) {
+        print_help(stdout);
+        return finish_output(c);
+    }
+    if (strcmp(name, "help") == 0) {
+        const struct command *command = command_find(argv[2]);
+        return command ? command_help(c, command) : unknown_command(c, argv[2]);
+    }
+    const struct command *command = command_find(name);
+    if (!command)
+        return unknown_command(c, name);
+    return run_command(c, command, argc - 1, argv + 1);
+}
