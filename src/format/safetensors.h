@@ -3,7 +3,7 @@
  * Format: u64 header length N, N bytes of JSON {name: {dtype, shape, data_offsets: [begin, end]}, "__metadata__"},
  * then the data. Checked on opening: header length within the file and <= 100 MB, known shape of the JSON, every
  * range inside the file, bytes == product(shape) * element size without overflow, no two ranges overlapping, no
- * name twice, no hole longer than the alignment. Unknown dtypes are kept by name and refused on use.
+ * name twice, no hole of more than 64 bytes. Unknown dtypes are kept by name and refused on use.
  */
 #ifndef MILKIT_FORMAT_SAFETENSORS_H
 #define MILKIT_FORMAT_SAFETENSORS_H
@@ -23,6 +23,7 @@ struct st_tensor {
     const char *name;
     const char *file; /* path of the file that holds it */
     enum st_dtype dtype;
+    const char *dtype_name; /* as the file says it, also when ST_UNKNOWN */
     int rank;
     int64_t shape[SAFETENSORS_RANK_MAX];
     int64_t n_elems;

@@ -1,0 +1,636 @@
+/* safetensors: opening, checking and reading files, single or sharded. Everything a header says is checked
+ * here, so that a tensor handed out can be read without further checks. */
+#include "format/safetensors.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/half.h"
+#include "format/json.h"
+
+#define HEADER_BYTES_MAX ((uint64_t)100 << 20)
+#define INDEX_BYTES_MAX ((size_t)100 << 20)
+#define SHARDS_MAX 10000
+/* Some writers align the data of tensors; a longer hole hides data that no tensor describes. */
+#define HOLE_BYTES_MAX 64
+/* Beyond 2^53 a number of the header would have lost digits in cJSON. */
+#define NUMBER_MAX 9007199254740992.0
+
+static const struct {
+    const char *name;
+    size_t bytes;
+} dtypes[] = {
+    [ST_UNKNOWN] = {"unknown", 0}, [ST_BOOL] = {"BOOL", 1},       [ST_U8] = {"U8", 1},
+    [ST_I8] = {"I8", 1},           [ST_F8_E4M3] = {"F8_E4M3", 1}, [ST_F8_E5M2] = {"F8_E5M2", 1},
+    [ST_I16] = {"I16", 2},         [ST_U16] = {"U16", 2},         [ST_F16] = {"F16", 2},
+    [ST_BF16] = {"BF16", 2},       [ST_I32] = {"I32", 4},         [ST_U32] = {"U32", 4},
+    [ST_F32] = {"F32", 4},         [ST_F64] = {"F64", 8},         [ST_I64] = {"I64", 8},
+    [ST_U64] = {"U64", 8},
+};
+#define N_DTYPES (sizeof dtypes / sizeof *dtypes)
+
+struct metadata_pair {
+    const char *key, *value;
+    const struct metadata_pair *next;
+};
+
+/* What callers see comes first; the rest is what keeps it alive. */
+struct open_set {
+    struct safetensors s;
+    struct arena *arena;
+    struct table *by_name;
+    struct map_file **maps;
+    int n_maps;
+    size_t capacity; /* of s.tensors */
+    const struct metadata_pair *metadata, **metadata_end;
+};
+
+const char *st_dtype_name(enum st_dtype d)
+{
+    return (size_t)d < N_DTYPES ? dtypes[d].name : "unknown";
+}
+
+size_t st_dtype_bytes(enum st_dtype d)
+{
+    return (size_t)d < N_DTYPES ? dtypes[d].bytes : 0;
+}
+
+static enum st_dtype dtype_find(const char *name)
+{
+    for (size_t i = ST_BOOL; i < N_DTYPES; i++)
+        if (strcmp(dtypes[i].name, name) == 0)
+            return (enum st_dtype)i;
+    return ST_UNKNOWN;
+}
+
+void st_shape_text(char dst[128], const int64_t *shape, int rank)
+{
+    size_t n = 0, size = 128;
+    dst[n++] = '[';
+    for (int i = 0; i < rank; i++) {
+        int written = snprintf(dst + n, size - n, "%s%lld", i ? ", " : "", (long long)shape[i]);
+        if (written < 0 || (size_t)written >= size - n - 5) {
+            n = (size_t)snprintf(dst + n, size - n, "...") + n;
+            break;
+        }
+        n += (size_t)written;
+    }
+    snprintf(dst + n, size - n, "]");
+}
+
+/* ---- one header entry ---- */
+
+/* A whole number of the header, within what a double holds exactly. */
+static bool get_number(const cJSON *item, uint64_t *value)
+{
+    double d = cJSON_IsNumber(item) ? item->valuedouble : -1.0;
+    if (!(d >= 0.0 && d <= NUMBER_MAX) || d != floor(d))
+        return false;
+    *value = (uint64_t)d;
+    return true;
+}
+
+static bool parse_shape(struct st_tensor *t, const cJSON *shape, struct err *e)
+{
+    if (!cJSON_IsArray(shape))
+        return err_set(e, ERR_FORMAT, "%s: tensor %s: shape: expected an array, found %s", t->file, t->name,
+                       json_type_name(shape));
+    for (const cJSON *c = shape->child; c; c = c->next) {
+        uint64_t n;
+        if (!get_number(c, &n))
+            return err_set(e, ERR_FORMAT, "%s: tensor %s: shape[%d]: expected a whole number, found %s",
+                           t->file, t->name, t->rank, json_type_name(c));
+        if (t->rank == SAFETENSORS_RANK_MAX)
+            return err_set(e, ERR_UNSUPPORTED,
+                           "%s: tensor %s: shape: expected at most %d dimensions, found %d", t->file, t->name,
+                           SAFETENSORS_RANK_MAX, cJSON_GetArraySize(shape));
+        t->shape[t->rank++] = (int64_t)n;
+    }
+    size_t n_elems = 1;
+    bool fits = true;
+    for (int i = 0; i < t->rank; i++)
+        fits = fits && size_mul(n_elems, (size_t)t->shape[i], &n_elems) && n_elems <= INT64_MAX;
+    if (!fits) {
+        char text[128];
+        st_shape_text(text, t->shape, t->rank);
+        return err_set(e, ERR_FORMAT, "%s: tensor %s: shape %s has more elements than can be counted",
+                       t->file, t->name, text);
+    }
+    t->n_elems = (int64_t)n_elems;
+    return true;
+}
+
+static bool parse_entry(struct st_tensor *t, const cJSON *entry, const uint8_t *data, uint64_t data_bytes,
+                        struct arena *arena, struct err *e)
+{
+    const cJSON *dtype = NULL, *shape = NULL, *offsets = NULL;
+    if (!cJSON_IsObject(entry))
+        return err_set(e, ERR_FORMAT, "%s: tensor %s: expected an object, found %s", t->file, t->name,
+                       json_type_name(entry));
+    for (const cJSON *c = entry->child; c; c = c->next) {
+        const cJSON **slot = strcmp(c->string, "dtype") == 0          ? &dtype
+                             : strcmp(c->string, "shape") == 0        ? &shape
+                             : strcmp(c->string, "data_offsets") == 0 ? &offsets
+                                                                      : NULL;
+        if (!slot || *slot)
+            return err_set(
+                e, ERR_FORMAT,
+                "%s: tensor %s: expected dtype, shape and data_offsets once each, found %s \"%.64s\"",
+                t->file, t->name, slot ? "a second" : "the key", c->string);
+        *slot = c;
+    }
+    if (!cJSON_IsString(dtype))
+        return err_set(e, ERR_FORMAT, "%s: tensor %s: dtype: expected a string, found %s", t->file, t->name,
+                       json_type_name(dtype));
+    t->dtype = dtype_find(dtype->valuestring);
+    t->dtype_name = arena_strdup(arena, dtype->valuestring);
+    if (!parse_shape(t, shape, e))
+        return false;
+
+    uint64_t begin, end;
+    if (!cJSON_IsArray(offsets) || cJSON_GetArraySize(offsets) != 2 || !get_number(offsets->child, &begin) ||
+        !get_number(offsets->child->next, &end))
+        return err_set(e, ERR_FORMAT, "%s: tensor %s: data_offsets: expected [begin, end], found %s", t->file,
+                       t->name, cJSON_IsArray(offsets) ? "another array" : json_type_name(offsets));
+    if (end < begin)
+        return err_set(e, ERR_FORMAT,
+                       "%s: tensor %s: data_offsets: expected begin <= end, found [%llu, %llu]", t->file,
+                       t->name, (unsigned long long)begin, (unsigned long long)end);
+    if (end > data_bytes)
+        return err_set(
+            e, ERR_FORMAT,
+            "%s: tensor %s: expected data up to byte %llu, found only %llu bytes of data: the file is "
+            "cut short or its header is wrong",
+            t->file, t->name, (unsigned long long)end, (unsigned long long)data_bytes);
+    size_t want;
+    bool fits = size_mul((size_t)t->n_elems, st_dtype_bytes(t->dtype), &want);
+    if (t->dtype != ST_UNKNOWN && (!fits || want != end - begin)) {
+        char text[128];
+        st_shape_text(text, t->shape, t->rank);
+        return err_set(
+            e, ERR_FORMAT, "%s: tensor %s: expected %zu bytes for %s %s, found %llu in data_offsets", t->file,
+            t->name, fits ? want : SIZE_MAX, t->dtype_name, text, (unsigned long long)(end - begin));
+    }
+    t->data = data + begin;
+    t->bytes = (size_t)(end - begin);
+    return true;
+}
+
+/* ---- one file ---- */
+
+static int compare_place(const void *a, const void *b)
+{
+    const struct st_tensor *x = *(const struct st_tensor *const *)a, *y = *(const struct st_tensor *const *)b;
+    if (x->data != y->data)
+        return x->data < y->data ? -1 : 1;
+    return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
+}
+
+/* The ranges of one file cover its data without overlap and without long holes. */
+static bool check_ranges(const struct st_tensor *tensors, size_t n, const struct map_file *map,
+                         size_t data_at, struct err *e)
+{
+    const uint8_t *data = map->data + data_at, *reached = data;
+    const char *last = "the header";
+    bool ok = true;
+    const struct st_tensor **order = xmalloc(sizeof *order * (n ? n : 1));
+    for (size_t i = 0; i < n; i++)
+        order[i] = &tensors[i];
+    qsort(order, n, sizeof *order, compare_place);
+    for (size_t i = 0; i < n && ok; i++) {
+        const struct st_tensor *t = order[i];
+        if (t->bytes == 0)
+            continue;
+        if (t->data < reached)
+            ok =
+                err_set(e, ERR_FORMAT,
+                        "%s: tensors %s and %s overlap: expected data from byte %zu on, found it at byte %zu",
+                        map->path, last, t->name, (size_t)(reached - data), (size_t)(t->data - data));
+        else if (t->data - reached > HOLE_BYTES_MAX)
+            ok = err_set(e, ERR_FORMAT,
+                         "%s: expected tensor %s right behind %s at byte %zu, found it at byte %zu",
+                         map->path, t->name, last, (size_t)(reached - data), (size_t)(t->data - data));
+        reached = t->data + t->bytes;
+        last = t->name;
+    }
+    size_t rest = (size_t)(map->data + map->bytes - reached);
+    if (ok && rest > HOLE_BYTES_MAX)
+        ok = err_set(e, ERR_FORMAT, "%s: expected the data to end at byte %zu, found %zu more bytes",
+                     map->path, (size_t)(reached - data), rest);
+    free(order);
+    return ok;
+}
+
+static bool add_metadata(struct open_set *set, const cJSON *object, const char *file, struct err *e)
+{
+    if (!cJSON_IsObject(object))
+        return err_set(e, ERR_FORMAT, "%s: __metadata__: expected an object, found %s", file,
+                       json_type_name(object));
+    for (const cJSON *c = object->child; c; c = c->next) {
+        if (!cJSON_IsString(c))
+            return err_set(e, ERR_FORMAT, "%s: __metadata__: key \"%.64s\": expected a string, found %s",
+                           file, c->string, json_type_name(c));
+        struct metadata_pair *pair = ARENA_NEW(set->arena, struct metadata_pair);
+        pair->key = arena_strdup(set->arena, c->string);
+        pair->value = arena_strdup(set->arena, c->valuestring);
+        *set->metadata_end = pair;
+        set->metadata_end = &pair->next;
+    }
+    return true;
+}
+
+static struct st_tensor *next_slot(struct open_set *set)
+{
+    if ((size_t)set->s.n_tensors == set->capacity) {
+        set->capacity = set->capacity ? set->capacity * 2 : 64;
+        set->s.tensors = xrealloc(set->s.tensors, set->capacity * sizeof *set->s.tensors);
+    }
+    struct st_tensor *t = &set->s.tensors[set->s.n_tensors];
+    memset(t, 0, sizeof *t);
+    return t;
+}
+
+static bool parse_header(struct open_set *set, const struct map_file *map, const cJSON *root, size_t data_at,
+                         struct err *e)
+{
+    const char *file = arena_strdup(set->arena, map->path);
+    int first = set->s.n_tensors;
+    bool has_metadata = false;
+    if (!cJSON_IsObject(root))
+        return err_set(e, ERR_FORMAT, "%s: header: expected an object, found %s", file, json_type_name(root));
+    for (const cJSON *c = root->child; c; c = c->next) {
+        if (strcmp(c->string, "__metadata__") == 0) {
+            if (has_metadata)
+                return err_set(e, ERR_FORMAT, "%s: header: expected __metadata__ once, found it twice", file);
+            has_metadata = true;
+            if (!add_metadata(set, c, file, e))
+                return false;
+            continue;
+        }
+        struct st_tensor *t = next_slot(set);
+        t->name = arena_strdup(set->arena, c->string);
+        t->file = file;
+        if (!parse_entry(t, c, map->data + data_at, map->bytes - data_at, set->arena, e))
+            return false;
+        /* The table holds the number of the tensor plus one: the array still moves. */
+        if (!table_put(set->by_name, t->name, (void *)(uintptr_t)(set->s.n_tensors + 1))) {
+            const struct st_tensor *other = safetensors_find(&set->s, t->name);
+            return err_set(e, ERR_FORMAT, "%s: tensor %s: expected it once, found it twice (also in %s)",
+                           file, t->name, other ? other->file : file);
+        }
+        set->s.n_tensors++;
+        set->s.total_bytes += t->bytes;
+    }
+    return check_ranges(set->s.tensors + first, (size_t)(set->s.n_tensors - first), map, data_at, e);
+}
+
+/* Consumes map in every case: on success the set owns it. */
+static bool add_file(struct open_set *set, struct map_file *map, struct err *e)
+{
+    uint64_t header_bytes = 0;
+    set->maps = xrealloc(set->maps, sizeof *set->maps * (size_t)(set->n_maps + 1));
+    set->maps[set->n_maps++] = map;
+    if (map->bytes < 8)
+        return err_set(e, ERR_FORMAT, "%s: expected a safetensors file of at least 8 bytes, found %zu bytes",
+                       map->path, map->bytes);
+    for (int i = 0; i < 8; i++)
+        header_bytes |= (uint64_t)map->data[i] << (8 * i);
+    if (header_bytes > HEADER_BYTES_MAX)
+        return err_set(
+            e, ERR_FORMAT,
+            "%s: header length: expected at most %llu bytes, found %llu: no safetensors file, or damaged",
+            map->path, (unsigned long long)HEADER_BYTES_MAX, (unsigned long long)header_bytes);
+    if (header_bytes > map->bytes - 8)
+        return err_set(
+            e, ERR_FORMAT,
+            "%s: header length: expected %llu bytes of header, found a file of only %zu bytes: cut short",
+            map->path, (unsigned long long)header_bytes, map->bytes);
+    cJSON *root = NULL;
+    char *where = xasprintf("%s: header", map->path);
+    bool ok = json_parse(&root, (const char *)map->data + 8, (size_t)header_bytes, where, e) &&
+              parse_header(set, map, root, 8 + (size_t)header_bytes, e);
+    cJSON_Delete(root);
+    free(where);
+    return ok;
+}
+
+static bool add_path(struct open_set *set, const char *path, struct err *e)
+{
+    struct map_file *map = NULL;
+    return map_open(&map, path, e) && add_file(set, map, e);
+}
+
+/* ---- index and folder ---- */
+
+/* A shard is a file at or below the index's folder: a plain relative path. */
+static bool is_safe_name(const char *name)
+{
+    if (!*name || *name == '/')
+        return false;
+    for (const char *p = name; *p;) {
+        size_t n = strcspn(p, "/");
+        if (n == 0 || (n == 1 && p[0] == '.') || (n == 2 && p[0] == '.' && p[1] == '.'))
+            return false;
+        p += n;
+        p += *p == '/';
+    }
+    return true;
+}
+
+static bool add_shard(struct open_set *set, const char *index, const char *folder, const char *name,
+                      struct err *e)
+{
+    if (!is_safe_name(name))
+        return err_set(e, ERR_FORMAT,
+                       "%s: weight_map: expected file names beside the index, found \"%.200s\"", index, name);
+    char *path = path_join(folder, name);
+    bool ok = path_exists(path)
+                  ? add_path(set, path, e)
+                  : err_set(e, ERR_FORMAT,
+                            "%s: weight_map: expected the file %.200s beside the index, found none: the "
+                            "checkpoint is incomplete",
+                            index, name);
+    free(path);
+    return ok;
+}
+
+static bool open_index(struct open_set *set, const char *index, struct err *e)
+{
+    cJSON *root = NULL;
+    char *folder = path_folder(index);
+    struct table *shards = table_new();
+    bool ok = json_read_file(&root, index, INDEX_BYTES_MAX, e);
+    const cJSON *map = json_get(root, "weight_map");
+    if (ok && (!cJSON_IsObject(map) || !map->child))
+        ok = err_set(e, ERR_FORMAT, "%s: weight_map: expected an object of tensors and files, found %s",
+                     index, map && cJSON_IsObject(map) ? "an empty one" : json_type_name(map));
+    for (const cJSON *c = ok ? map->child : NULL; c && ok; c = c->next) {
+        if (!cJSON_IsString(c))
+            ok = err_set(e, ERR_FORMAT, "%s: weight_map: tensor %.200s: expected a file name, found %s",
+                         index, c->string, json_type_name(c));
+        else if (table_put(shards, c->valuestring, shards))
+            ok = table_count(shards) <= SHARDS_MAX
+                     ? add_shard(set, index, folder, c->valuestring, e)
+                     : err_set(e, ERR_LIMIT, "%s: weight_map: more than %d files", index, SHARDS_MAX);
+    }
+    for (const cJSON *c = ok ? map->child : NULL; c && ok; c = c->next) {
+        const struct st_tensor *t = safetensors_find(&set->s, c->string);
+        size_t file_n = t ? strlen(t->file) : 0, name_n = strlen(c->valuestring);
+        if (!t)
+            ok = err_set(e, ERR_FORMAT,
+                         "%s: weight_map: expected tensor %.200s in %.200s, found no such tensor", index,
+                         c->string, c->valuestring);
+        else if (file_n <= name_n || t->file[file_n - name_n - 1] != '/' ||
+                 strcmp(t->file + file_n - name_n, c->valuestring) != 0)
+            ok =
+                err_set(e, ERR_FORMAT, "%s: weight_map: expected tensor %.200s in %.200s, found it in %.200s",
+                        index, c->string, c->valuestring, t->file);
+    }
+    cJSON_Delete(root);
+    table_free(shards);
+    free(folder);
+    return ok;
+}
+
+/* The file of a checkpoint folder to open, as a heap string, or NULL. */
+static char *find_in_folder(const char *folder, struct err *e)
+{
+    static const char *const preferred[] = {"model.safetensors", "model.safetensors.index.json"};
+    char *found = NULL;
+    int n_indexes = 0, n_files = 0, n_torch = 0;
+    const char *index = NULL, *file = NULL;
+    struct path_list list = {0};
+    if (!path_list_read(&list, folder, e))
+        return NULL;
+    for (size_t k = 0; k < 2 && !found; k++)
+        for (size_t i = 0; i < list.n && !found; i++)
+            if (strcmp(list.names[i], preferred[k]) == 0)
+                found = path_join(folder, list.names[i]);
+    for (size_t i = 0; i < list.n && !found; i++) {
+        const char *name = list.names[i];
+        if (has_suffix(name, ".index.json") && !has_suffix(name, ".bin.index.json")) {
+            index = name;
+            n_indexes++;
+        } else if (has_suffix(name, ".safetensors")) {
+            file = name;
+            n_files++;
+        }
+        n_torch += has_suffix(name, ".bin") || has_suffix(name, ".pth") || has_suffix(name, ".pt");
+    }
+    if (!found && (n_indexes == 1 || (n_indexes == 0 && n_files == 1)))
+        found = path_join(folder, n_indexes == 1 ? index : file);
+    if (!found && n_indexes + n_files > 0)
+        err_set(e, ERR_FORMAT,
+                "%s: expected model.safetensors, its index or one safetensors file, found %d safetensors "
+                "files and %d "
+                "indexes: name the one to read",
+                folder, n_files, n_indexes);
+    else if (!found && n_torch > 0)
+        err_set(e, ERR_UNSUPPORTED, "%s: expected safetensors weights, found only PyTorch's (.bin, .pt)",
+                folder);
+    else if (!found)
+        err_set(e, ERR_FORMAT, "%s: expected a checkpoint with model.safetensors, found no safetensors file",
+                folder);
+    path_list_free(&list);
+    return found;
+}
+
+bool safetensors_open(struct safetensors **out, const char *path, struct err *e)
+{
+    *out = NULL;
+    char *inside = NULL;
+    if (path_is_folder(path)) {
+        inside = find_in_folder(path, e);
+        if (!inside)
+            return false;
+        path = inside;
+    }
+    struct open_set *set = xcalloc(1, sizeof *set);
+    set->arena = arena_new(0);
+    set->by_name = table_new();
+    set->metadata_end = &set->metadata;
+    set->s.path = arena_strdup(set->arena, path);
+    bool ok = has_suffix(path, ".json") ? open_index(set, path, e) : add_path(set, path, e);
+    if (ok)
+        *out = &set->s;
+    else
+        safetensors_close(&set->s);
+    free(inside);
+    return ok;
+}
+
+void safetensors_close(struct safetensors *s)
+{
+    struct open_set *set = (struct open_set *)s;
+    if (!set)
+        return;
+    for (int i = 0; i < set->n_maps; i++)
+        map_close(set->maps[i]);
+    free(set->maps);
+    free(set->s.tensors);
+    table_free(set->by_name);
+    arena_free(set->arena);
+    free(set);
+}
+
+const struct st_tensor *safetensors_find(const struct safetensors *s, const char *name)
+{
+    const struct open_set *set = (const struct open_set *)s;
+    uintptr_t number = (uintptr_t)table_get(set->by_name, name);
+    return number ? &s->tensors[number - 1] : NULL;
+}
+
+const char *safetensors_metadata(const struct safetensors *s, const char *key)
+{
+    const struct open_set *set = (const struct open_set *)s;
+    for (const struct metadata_pair *p = set->metadata; p; p = p->next)
+        if (strcmp(p->key, key) == 0)
+            return p->value;
+    return NULL;
+}
+
+/* ---- values ---- */
+
+#define BLOCK 1024
+
+static uint64_t load_le(const uint8_t *p, size_t bytes)
+{
+    uint64_t v = 0;
+    for (size_t i = 0; i < bytes; i++)
+        v |= (uint64_t)p[i] << (8 * i);
+    return v;
+}
+
+/* n <= BLOCK elements from `begin` on as doubles: exact but for 64-bit integers beyond 2^53. */
+static void load_f64(const struct st_tensor *t, int64_t begin, size_t n, double *dst)
+{
+    size_t bytes = st_dtype_bytes(t->dtype);
+    const uint8_t *src = t->data + (size_t)begin * bytes;
+    for (size_t i = 0; i < n; i++, src += bytes) {
+        uint64_t v = load_le(src, bytes);
+        switch (t->dtype) {
+        case ST_F64:
+            memcpy(&dst[i], &v, 8);
+            break;
+        case ST_I8:
+            dst[i] = (int8_t)v;
+            break;
+        case ST_I16:
+            dst[i] = (int16_t)v;
+            break;
+        case ST_I32:
+            dst[i] = (int32_t)v;
+            break;
+        case ST_I64:
+            dst[i] = (double)(int64_t)v;
+            break;
+        default:
+            dst[i] = (double)v;
+            break;
+        }
+    }
+}
+
+/* n <= BLOCK elements of a type of at most 32 float bits as floats, exact. */
+static void load_f32(const struct st_tensor *t, int64_t begin, size_t n, float *dst)
+{
+    uint16_t aligned[BLOCK];
+    const uint8_t *src = t->data + (size_t)begin * st_dtype_bytes(t->dtype);
+    if (t->dtype == ST_F32) {
+        memcpy(dst, src, n * 4);
+        return;
+    }
+    memcpy(aligned, src, n * 2);
+    if (t->dtype == ST_F16)
+        f16_to_f32_n(dst, aligned, n);
+    else
+        bf16_to_f32_n(dst, aligned, n);
+}
+
+static bool is_short_float(enum st_dtype d)
+{
+    return d == ST_F32 || d == ST_F16 || d == ST_BF16;
+}
+
+static bool check_readable(const struct st_tensor *t, const char *as, struct err *e)
+{
+    if (t->dtype == ST_UNKNOWN || t->dtype == ST_F8_E4M3 || t->dtype == ST_F8_E5M2)
+        return err_set(
+            e, ERR_UNSUPPORTED,
+            "%s: tensor %s: expected a type that can be read as %s (F16, BF16, F32, F64, integers), found %s",
+            t->file, t->name, as, t->dtype_name);
+    return true;
+}
+
+bool st_read_f32(const struct st_tensor *t, float *dst, struct err *e)
+{
+    double block[BLOCK];
+    if (!check_readable(t, "float32", e))
+        return false;
+    for (int64_t at = 0; at < t->n_elems;) {
+        size_t n = t->n_elems - at < BLOCK ? (size_t)(t->n_elems - at) : BLOCK;
+        if (is_short_float(t->dtype)) {
+            load_f32(t, at, n, dst + at);
+        } else {
+            load_f64(t, at, n, block);
+            for (size_t i = 0; i < n; i++)
+                dst[at + (int64_t)i] = (float)block[i];
+        }
+        at += (int64_t)n;
+    }
+    return true;
+}
+
+/* Rounds a block to fp16; returns the index of the first finite value that fp16 can't hold, or n. */
+static size_t round_block(const struct st_tensor *t, int64_t begin, size_t n, uint16_t *dst, double *bad)
+{
+    union {
+        float f32[BLOCK];
+        double f64[BLOCK];
+    } block;
+    bool is_short = is_short_float(t->dtype);
+    if (is_short) {
+        load_f32(t, begin, n, block.f32);
+        f32_to_f16_n(dst, block.f32, n);
+    } else {
+        load_f64(t, begin, n, block.f64);
+        for (size_t i = 0; i < n; i++)
+            dst[i] = f64_to_f16(block.f64[i]);
+    }
+    for (size_t i = 0; i < n; i++) {
+        if ((dst[i] & 0x7fff) != 0x7c00)
+            continue;
+        *bad = is_short ? (double)block.f32[i] : block.f64[i];
+        if (isfinite(*bad))
+            return i;
+    }
+    return n;
+}
+
+bool st_read_f16(const struct st_tensor *t, int64_t begin, int64_t n, uint16_t *dst, struct err *e)
+{
+    if (!check_readable(t, "fp16", e))
+        return false;
+    if (begin < 0 || n < 0 || begin > t->n_elems || n > t->n_elems - begin)
+        return err_set(e, ERR_BUG, "%s: tensor %s: elements %lld to %lld asked for, there are %lld", t->file,
+                       t->name, (long long)begin, (long long)begin + (long long)n, (long long)t->n_elems);
+    if (t->dtype == ST_F16) {
+        memcpy(dst, t->data + (size_t)begin * 2, (size_t)n * 2);
+        return true;
+    }
+    for (int64_t done = 0; done < n;) {
+        size_t count = n - done < BLOCK ? (size_t)(n - done) : BLOCK;
+        double bad = 0.0;
+        size_t i = round_block(t, begin + done, count, dst + done, &bad);
+        if (i < count)
+            return err_set(
+                e, ERR_FORMAT,
+                "%s: tensor %s: element %lld: expected a value within fp16's range (at most 65504), found "
+                "%.9g",
+                t->file, t->name, (long long)(begin + done + (int64_t)i), bad);
+        done += (int64_t)count;
+    }
+    return true;
+}
