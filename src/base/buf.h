@@ -1,7 +1,7 @@
 /* A growable byte buffer with a maximum given at creation. Owns its memory; always keeps a 0 byte behind n.
  *
- * An append that would pass max_bytes appends nothing and sets `failed`; later appends do nothing. So a writer
- * appends freely and looks at `failed` once, at the end.
+ * An append that would pass max_bytes appends nothing and sets `failed`; later appends do nothing. So a
+ * writer appends freely and looks at `failed` once, at the end.
  */
 #ifndef MILKIT_BASE_BUF_H
 #define MILKIT_BASE_BUF_H

@@ -1,15 +1,16 @@
 /* Files: read-only mappings, small whole reads, and output that appears complete or not at all.
  *
  * out_file writes PATH.tmp-XXXXXX beside its target and renames on commit (after fsync); out_folder does the
- * same with a folder (".<name>.tmp-XXXXXX" beside it; commit syncs every file in it). Abort (or a failed commit) removes everything that was written. Neither replaces an
- * existing target unless told so.
+ * same with a folder (".<name>.tmp-XXXXXX" beside it; commit syncs every file in it). Abort (or a failed
+ * commit) removes everything that was written. Neither replaces an existing target unless told so.
  */
 #ifndef MILKIT_BASE_FILE_H
 #define MILKIT_BASE_FILE_H
 
 #include "base/buf.h"
 
-/* A whole file, mapped read-only. A git LFS pointer file is refused (ERR_FORMAT) with a message that says so. */
+/* A whole file, mapped read-only. A git LFS pointer file is refused (ERR_FORMAT) with a message that says so.
+ */
 struct map_file {
     char *path;
     const uint8_t *data; /* [bytes], NULL when the file is empty */
@@ -20,7 +21,8 @@ void map_close(struct map_file *m); /* accepts NULL */
 /* Tells whether the bytes are a git LFS pointer ("version https://git-lfs..."). */
 bool file_is_lfs_pointer(const void *data, size_t bytes);
 
-/* Reads a whole file of at most max_bytes into a heap string with a 0 byte behind it. Refuses LFS pointers. */
+/* Reads a whole file of at most max_bytes into a heap string with a 0 byte behind it. Refuses LFS pointers.
+ */
 bool file_read(char **out, size_t *bytes, const char *path, size_t max_bytes, struct err *e) MUST_CHECK;
 
 bool path_exists(const char *path);
@@ -45,7 +47,8 @@ bool folder_make(const char *path, struct err *e) MUST_CHECK;
 /* Removes a file or a whole tree; nothing there is no error. Never follows links. */
 bool path_remove_tree(const char *path, struct err *e);
 bool file_copy(const char *from, const char *to, struct err *e) MUST_CHECK;
-/* Free bytes of the file system that holds path (or its nearest existing parent); -1 when it can't be told. */
+/* Free bytes of the file system that holds path (or its nearest existing parent); -1 when it can't be told.
+ */
 int64_t disk_free_bytes(const char *path);
 
 struct out_file;
@@ -53,7 +56,8 @@ struct out_file;
 bool out_file_open(struct out_file **out, const char *path, bool replace, struct err *e) MUST_CHECK;
 bool out_file_write(struct out_file *f, const void *data, size_t n, struct err *e) MUST_CHECK;
 /* Writes at an absolute offset (holes read as zeros); does not move the append position. Thread safe. */
-bool out_file_write_at(struct out_file *f, uint64_t offset, const void *data, size_t n, struct err *e) MUST_CHECK;
+bool out_file_write_at(struct out_file *f, uint64_t offset, const void *data, size_t n,
+                       struct err *e) MUST_CHECK;
 uint64_t out_file_position(const struct out_file *f); /* bytes appended by out_file_write */
 /* fsync, rename. Consumes f in every case. */
 bool out_file_commit(struct out_file *f, struct err *e) MUST_CHECK;

@@ -28,14 +28,14 @@ bool log_cancelled(const struct log *l, struct err *e);
 struct progress {
     struct log *log; /* NULL: nothing is shown */
     char label[64];
-    const char *unit; /* "MB", "tokens" */
-    double total;     /* in units; 0: unknown */
+    const char *unit;       /* "MB", "tokens" */
+    double total;           /* in units; 0: unknown */
     double units_per_count; /* progress_update counts times this are units (1e-6 for bytes shown as MB) */
     double start_s, last_s;
     bool is_terminal, drawn;
 };
-void progress_begin(struct progress *p, struct log *l, const char *label, const char *unit, double units_per_count,
-                    double total_count);
+void progress_begin(struct progress *p, struct log *l, const char *label, const char *unit,
+                    double units_per_count, double total_count);
 /* detail: what is being worked on now, may be NULL. */
 void progress_update(struct progress *p, double done_count, const char *detail);
 void progress_end(struct progress *p); /* clears the line */

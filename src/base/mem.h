@@ -1,8 +1,8 @@
 /* Memory: arenas for object graphs, checked sizes, and allocation that ends the program when memory is out.
  *
- * x* functions and arena_alloc never return NULL: a few bytes that can't be had end the program with a message
- * and status 6. Every size that comes from input goes through size_mul/size_add and a stated limit first, and
- * large buffers of such sizes through mem_try_alloc or arena_try_alloc, which can fail.
+ * x* functions and arena_alloc never return NULL: a few bytes that can't be had end the program with a
+ * message and status 6. Every size that comes from input goes through size_mul/size_add and a stated limit
+ * first, and large buffers of such sizes through mem_try_alloc or arena_try_alloc, which can fail.
  */
 #ifndef MILKIT_BASE_MEM_H
 #define MILKIT_BASE_MEM_H
@@ -25,7 +25,8 @@ char *xstrdup(const char *s);
 /* printf into a fresh heap string. */
 char *xasprintf(const char *fmt, ...) PRINTF_LIKE(1, 2);
 
-/* 64-byte aligned, zeroed memory for tensors; NULL with ERR_NOMEM when it can't be had. Release with mem_free. */
+/* 64-byte aligned, zeroed memory for tensors; NULL with ERR_NOMEM when it can't be had. Release with
+ * mem_free. */
 void *mem_try_alloc(size_t bytes, struct err *e) MUST_CHECK;
 void mem_free(void *p);
 

@@ -1,5 +1,5 @@
-/* Runs a fuzz target over files: every argument is a file or a folder of files. So fuzz targets are unit tests
- * wherever libFuzzer is not. Fails when no file was found: an empty corpus tests nothing. */
+/* Runs a fuzz target over files: every argument is a file or a folder of files. So fuzz targets are unit
+ * tests wherever libFuzzer is not. Fails when no file was found: an empty corpus tests nothing. */
 #include <dirent.h>
 #include <stdint.h>
 #include <stdio.h>

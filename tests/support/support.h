@@ -1,4 +1,5 @@
-/* Shared by the unit tests: cmocka with what it needs, data paths, scratch folders, and a skip that is heard. */
+/* Shared by the unit tests: cmocka with what it needs, data paths, scratch folders, and a skip that is heard.
+ */
 #ifndef MILKIT_TESTS_SUPPORT_H
 #define MILKIT_TESTS_SUPPORT_H
 
@@ -15,22 +16,22 @@
 
 /* "" when ../shared is not there */
 #define HAVE_SHARED (MILKIT_SHARED[0] != '\0')
-#define SKIP_WITHOUT_SHARED()                                                                                          \
-    do {                                                                                                               \
-        if (!HAVE_SHARED) {                                                                                            \
-            printf("skipped: needs ../shared\n");                                                                      \
-            skip();                                                                                                    \
-        }                                                                                                              \
+#define SKIP_WITHOUT_SHARED()                                                                                \
+    do {                                                                                                     \
+        if (!HAVE_SHARED) {                                                                                  \
+            printf("skipped: needs ../shared\n");                                                            \
+            skip();                                                                                          \
+        }                                                                                                    \
     } while (0)
 
 /* A call that must succeed: prints the message when not. */
-#define ASSERT_OK(call)                                                                                                \
-    do {                                                                                                               \
-        struct err err_ = {0};                                                                                         \
-        struct err *e = &err_;                                                                                         \
-        if (!(call))                                                                                                   \
-            fail_msg("%s: %s", #call, err_.msg);                                                                       \
-        (void)e;                                                                                                       \
+#define ASSERT_OK(call)                                                                                      \
+    do {                                                                                                     \
+        struct err err_ = {0};                                                                               \
+        struct err *e = &err_;                                                                               \
+        if (!(call))                                                                                         \
+            fail_msg("%s: %s", #call, err_.msg);                                                             \
+        (void)e;                                                                                             \
     } while (0)
 
 #endif
