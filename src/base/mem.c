@@ -61,6 +61,8 @@ char *xasprintf(const char *fmt, ...)
 }
 
 #define TENSOR_ALIGN 64
+/* No machine has more, and an allocator asked for more may end the program instead of failing. */
+#define LARGEST_ALLOCATION ((size_t)1 << 39)
 
 /* calloc hands out large zeroed memory without touching its pages, which aligned_alloc plus memset would not.
  * The pointer to release lies in the 8 bytes in front of what the caller sees. */
@@ -68,7 +70,7 @@ void *mem_try_alloc(size_t bytes, struct err *e)
 {
     size_t total;
     char *raw = NULL;
-    if (size_add(bytes, 2 * TENSOR_ALIGN, &total) && total <= (size_t)1 << 46)
+    if (size_add(bytes, 2 * TENSOR_ALIGN, &total) && total <= LARGEST_ALLOCATION)
         raw = calloc(1, total);
     if (!raw) {
         err_set(e, ERR_NOMEM, "out of memory: %zu bytes asked for", bytes);
@@ -138,7 +140,7 @@ void arena_free(struct arena *a)
 static struct block *block_new(size_t bytes)
 {
     size_t total;
-    if (!size_add(bytes, BLOCK_HEAD, &total) || total > (size_t)1 << 46)
+    if (!size_add(bytes, BLOCK_HEAD, &total) || total > LARGEST_ALLOCATION)
         return NULL;
     struct block *b = calloc(1, total);
     if (b)

@@ -263,6 +263,6 @@ void pool_split(int64_t n, int64_t grain, int i, int n_threads, int64_t *begin, 
     int64_t each = n_grains / n_threads, extra = n_grains % n_threads;
     int64_t first = each * i + (i < extra ? i : extra);
     int64_t last = first + each + (i < extra ? 1 : 0);
-    *begin = first * grain < n ? first * grain : n;
-    *end = last * grain < n ? last * grain : n;
+    *begin = first < n_grains ? first * grain : n;
+    *end = last < n_grains ? last * grain : n;
 }

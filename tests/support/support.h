@@ -24,13 +24,13 @@
         }                                                                                                    \
     } while (0)
 
-/* A call that must succeed: prints the message when not. */
+/* A call that must succeed, with e as its last argument (an err of the macro's own, which may hide another
+ * e): prints the message when not. */
 #define ASSERT_OK(call)                                                                                      \
     do {                                                                                                     \
-        struct err err_ = {0};                                                                               \
+        _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Wshadow\"") struct err err_ = {0}; \
         struct err *e = &err_;                                                                               \
-        if (!(call))                                                                                         \
-            fail_msg("%s: %s", #call, err_.msg);                                                             \
+        _Pragma("GCC diagnostic pop") if (!(call)) fail_msg("%s: %s", #call, err_.msg);                      \
         (void)e;                                                                                             \
     } while (0)
 
