@@ -6,7 +6,9 @@
  *    s8[j] = l[j] + l[j+8]; s4[j] = s8[j] + s8[j+4]; s2[j] = s4[j] + s4[j+2]; s = s2[0] + s2[1];
  *  - plain sums (mean of squares, softmax denominators) have the same lanes and tree; lane = index mod 16;
  *  - elementwise arithmetic is one IEEE operation per operation written in the formula, no contraction;
- *  - exp, tanh are milkit's own, the same operations at every width (kernel_math.h: written once per width).
+ *  - exp, tanh are milkit's own, the same operations at every width (kernel_math.h: written once per width); a result
+ *    of exp that would be subnormal is +0;
+ *  - a NaN is a NaN at every level, but its sign and payload may differ.
  * A row's result never depends on how many rows a call has, nor on how the caller splits rows among threads.
  * Nothing is read outside the given arrays (weights may end at the end of a mapping). fp16 weights and caches need
  * 2-byte alignment, floats 4-byte. Loops over n accept any n >= 0.
@@ -24,6 +26,12 @@ enum kernel_level { KERNEL_SCALAR = 0, KERNEL_AVX2, KERNEL_AVX512, KERNEL_LEVELS
 /* floats of scratch that linear_* needs per thread: for n_in input features */
 #define KERNEL_LINEAR_SCRATCH(n_in) ((size_t)16 * (((size_t)(n_in) + 15) / 16 * 16))
 
+/* floats of scratch that attention_* needs per thread: for caches of `positions` and calls of n_rows query rows */
+#define KERNEL_ATTENTION_SCRATCH(positions, n_rows)                                                                    \
+    (((size_t)(positions) + 16) * ((size_t)(n_rows) < 16 ? (size_t)(n_rows) : (size_t)16))
+
+/* Outputs may be the same array as an input of elementwise kernels, norms, rope and softmax (y == x, y == a, ..), but
+ * not overlap one in another way. Kernels may use up to 64 KB of stack. */
 struct kernels {
     enum kernel_level level;
     const char *name; /* "scalar", "avx2", "avx512" */
@@ -41,7 +49,8 @@ struct kernels {
      *   out[r][c] = (sum_p w[p] * v[p][c], fused multiply-adds in the order of p) / (sum_p w[p], lane = p mod 16)
      * q row stride q_stride, out row stride out_stride; k [S, d_k] and v [S, d_v] with row strides k_stride, v_stride
      * (elements); mask NULL (all zero) or row stride mask_stride, may hold -inf inside the range (w is then exactly 0).
-     * An empty or wholly masked range gives zeros. scratch: (S + 16) * min(n_rows, 16) floats. */
+     * An empty or wholly masked range gives zeros. K, V and mask outside the rows' ranges together
+     * are not read. scratch: KERNEL_ATTENTION_SCRATCH(S, n_rows) floats. */
     void (*attention_f16)(float *out, int64_t out_stride, const float *q, int64_t q_stride, int64_t n_rows,
                           const f16 *k, int64_t k_stride, const f16 *v, int64_t v_stride, int64_t d_k, int64_t d_v,
                           const int32_t *begin, const int32_t *end, const float *mask, int64_t mask_stride,
@@ -50,11 +59,13 @@ struct kernels {
     /* y = x / sqrt(sum(x^2)/n + eps) * w; w [n] float or NULL. The division and the square root are IEEE operations:
      * r = 1 / sqrt(sum/n + eps), y = (x * r) * w. */
     void (*rms_norm)(float *y, const float *x, const float *w, int64_t n, float eps);
-    /* y = (x - mean) / sqrt(var + eps) * gamma + beta (both may be NULL), mean and var by the lane sums. */
+    /* y = (x - mean) / sqrt(var + eps) * gamma + beta (both may be NULL), mean and var by the lane sums:
+     * r = 1 / sqrt(sum((x - mean)^2)/n + eps), y = ((x - mean) * r) * gamma + beta. Both norms sum squares with fused
+     * multiply-adds. */
     void (*layer_norm)(float *y, const float *x, const float *gamma, const float *beta, int64_t n, float eps);
     /* rotate-half of one head row in place-safe form (y may equal x): for i < pairs:
      *   y[i] = x[i]*cos[i] - x[i+half]*sin[i];  y[i+half] = x[i+half]*cos[i] + x[i]*sin[i]   (two products, one sum)
-     * for the others of the n elements y = x. */
+     * for the others of the n elements y = x. pairs <= half, half + pairs <= n. */
     void (*rope)(float *y, const float *x, const float *cos, const float *sin, int64_t pairs, int64_t half, int64_t n);
     /* y = softmax(x) over n: max subtracted, own exp, lane sums, one division per element. */
     void (*softmax)(float *y, const float *x, int64_t n);

@@ -1,0 +1,31 @@
+/* The AVX2 level (AVX2, FMA and F16C): the bodies over this instruction set's lanes. Same bits as
+ * kernel_scalar.c. */
+#include "kernel/kernel_internal.h"
+
+#if defined(__x86_64__)
+#include "kernel/lanes_avx2.h"
+#include "kernel/kernel_math.h"
+
+/* Sixteen registers: 12 accumulators, 3 weight parts, 1 activation part. */
+#define BLOCK_ROWS 3
+#define BLOCK_TOKENS 2
+/* Weight rows walked at once for one activation row, and how far ahead of them memory is asked for. */
+#define BLOCK_STREAM 4
+#define PREFETCH_BYTES 4096
+/* Query rows that share a load of V. */
+#define ATTEND_TOGETHER 4
+
+#include "kernel/body_elementwise.h"
+#include "kernel/body_linear.h"
+#include "kernel/body_attention.h"
+
+const struct kernels kernels_avx2 = {
+    .level = KERNEL_AVX2,
+    .name = "avx2",
+#define KERNEL(member, kind) .member = ISA(k_##member),
+#include "kernel/kernel.def"
+#undef KERNEL
+};
+#else
+typedef int kernel_avx2_is_empty;
+#endif

@@ -1,0 +1,31 @@
+/* The AVX-512 level (AVX-512 F, BW, DQ and VL): the bodies over this instruction set's lanes. Same bits as
+ * kernel_scalar.c. */
+#include "kernel/kernel_internal.h"
+
+#if defined(__x86_64__)
+#include "kernel/lanes_avx512.h"
+#include "kernel/kernel_math.h"
+
+/* Thirty-two registers: 16 accumulators, 4 weight parts, 1 activation part. */
+#define BLOCK_ROWS 4
+#define BLOCK_TOKENS 4
+/* Weight rows walked at once for one activation row, and how far ahead of them memory is asked for. */
+#define BLOCK_STREAM 4
+#define PREFETCH_BYTES 4096
+/* Query rows that share a load of V. */
+#define ATTEND_TOGETHER 8
+
+#include "kernel/body_elementwise.h"
+#include "kernel/body_linear.h"
+#include "kernel/body_attention.h"
+
+const struct kernels kernels_avx512 = {
+    .level = KERNEL_AVX512,
+    .name = "avx512",
+#define KERNEL(member, kind) .member = ISA(k_##member),
+#include "kernel/kernel.def"
+#undef KERNEL
+};
+#else
+typedef int kernel_avx512_is_empty;
+#endif
