@@ -1,0 +1,251 @@
+/* Families by model_type, and what all of them need: settings, tensors as weights, descriptions. */
+#include "arch/family.h"
+#include <stdlib.h>
+#include <string.h>
+#include "base/file.h"
+
+#define CONTEXT_MAX 1048576
+#define CHUNKS_MAX 99 /* the file names have two digits */
+
+static const struct arch_family *const families[] = {&arch_qwen3};
+#define N_FAMILIES ((int)(sizeof families / sizeof families[0]))
+
+const char *arch_config_path(const struct arch_model *m)
+{
+    return arena_printf(m->arena, "%s/config.json", m->checkpoint);
+}
+
+static const struct arch_family *family_find(const char *model_type)
+{
+    for (int i = 0; i < N_FAMILIES; i++) {
+        if (families[i]->matches(model_type))
+            return families[i];
+    }
+    return NULL;
+}
+
+/* A checkpoint that another tool quantized holds packed integers where the families expect numbers. */
+static bool check_not_quantized(const struct arch_model *m, struct err *e)
+{
+    const cJSON *quantization = json_get(m->config, "quantization_config");
+    const char *method = "unknown";
+    if (!quantization || cJSON_IsNull(quantization))
+        return true;
+    if (!json_get_string(quantization, "quant_method", &method, arch_config_path(m), e))
+        return false;
+    return err_set(e, ERR_UNSUPPORTED,
+                   "%s: quantization_config: the checkpoint is quantized (%s); milkit converts the "
+                   "unquantized one (BF16, F16 or F32)",
+                   arch_config_path(m), method);
+}
+
+static bool check_settings(const struct arch_model *m, struct err *e)
+{
+    const struct arch_settings *s = &m->settings;
+    if (s->context_length < 1 || s->context_length > CONTEXT_MAX)
+        return err_set(e, ERR_USAGE, "context length: expected 1 to %d, found %lld", CONTEXT_MAX,
+                       (long long)s->context_length);
+    if (s->batch_size < 1 || s->batch_size > s->context_length)
+        return err_set(e, ERR_USAGE, "batch size: expected 1 to the context length %lld, found %lld",
+                       (long long)s->context_length, (long long)s->batch_size);
+    int64_t chunks_max = m->n_layers < CHUNKS_MAX ? m->n_layers : CHUNKS_MAX;
+    if (s->n_chunks < 1 || s->n_chunks > chunks_max)
+        return err_set(e, ERR_USAGE, "chunks: expected 1 to %lld (the model has %lld layers), found %d",
+                       (long long)chunks_max, (long long)m->n_layers, s->n_chunks);
+    if (s->split_lm_head < 1 || s->split_lm_head > 1024 || s->split_lm_head > m->vocab_size)
+        return err_set(
+            e, ERR_USAGE,
+            "parts of the LM head: expected 1 to 1024, not more than the vocabulary of %lld, found %d",
+            (long long)m->vocab_size, s->split_lm_head);
+    return true;
+}
+
+static bool find_family(struct arch_model *m, struct err *e)
+{
+    const char *where = arch_config_path(m), *model_type = NULL;
+    if (!cJSON_IsObject(m->config))
+        return err_set(e, ERR_FORMAT, "%s: expected an object, found %s", where, json_type_name(m->config));
+    if (!json_get_string(m->config, "model_type", &model_type, where, e))
+        return false;
+    if (!model_type)
+        return err_set(e, ERR_FORMAT, "%s: key model_type is missing", where);
+    m->family = family_find(model_type);
+    if (m->family)
+        return true;
+    char known[256] = "";
+    size_t n = 0;
+    for (int i = 0; i < N_FAMILIES && n < sizeof known; i++)
+        n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", families[i]->name);
+    return err_set(e, ERR_UNSUPPORTED, "%s: model_type: milkit converts %s, found \"%s\"", where, known,
+                   model_type);
+}
+
+bool arch_open(struct arch_model **out, const char *checkpoint, const cJSON *config,
+               const struct safetensors *tensors, const struct arch_settings *settings, struct err *e)
+{
+    *out = NULL;
+    struct arena *arena = arena_new(0);
+    struct arch_model *m = ARENA_NEW(arena, struct arch_model);
+    m->arena = arena;
+    m->checkpoint = arena_strdup(arena, checkpoint);
+    m->tensors = tensors;
+    m->config = config;
+    const cJSON *text_config = json_get(config, "text_config");
+    m->text_config = cJSON_IsObject(text_config) ? text_config : config;
+    m->settings = *settings;
+    m->tensor_used = ARENA_ARRAY(arena, bool, tensors->n_tensors + 1);
+    bool ok = find_family(m, e) && check_not_quantized(m, e) && m->family->open(m, e) && check_settings(m, e);
+    if (!ok) {
+        arch_close(m);
+        return false;
+    }
+    *out = m;
+    return true;
+}
+
+void arch_close(struct arch_model *m)
+{
+    if (m)
+        arena_free(m->arena);
+}
+
+void arch_chunk_layers(const struct arch_model *m, int i_chunk, int64_t *begin, int64_t *end)
+{
+    int64_t n = m->settings.n_chunks, each = m->n_layers / n, wider = m->n_layers % n;
+    *begin = each * i_chunk + (i_chunk < wider ? i_chunk : wider);
+    *end = *begin + each + (i_chunk < wider);
+}
+
+int64_t arch_head_part(int64_t vocab_size, int n, int i)
+{
+    return vocab_size / n + (i < vocab_size % n);
+}
+
+/* ---- configuration ---- */
+
+bool arch_get_size(const struct arch_model *m, const cJSON *object, const char *key, int64_t max,
+                   int64_t *value, struct err *e)
+{
+    const char *where = arch_config_path(m);
+    if (!json_get_int(object, key, value, where, e))
+        return false;
+    if (*value < 1 || *value > max)
+        return err_set(e, ERR_FORMAT, "%s: key %s: expected 1 to %lld, found %lld", where, key,
+                       (long long)max, (long long)*value);
+    return true;
+}
+
+/* ---- tensors ---- */
+
+const struct st_tensor *arch_find_tensor(struct arch_model *m, const char *name)
+{
+    return safetensors_find(m->tensors, name);
+}
+
+static bool same_shape(const struct st_tensor *t, int rank, const int64_t *shape)
+{
+    return t->rank == rank && memcmp(t->shape, shape, sizeof shape[0] * (size_t)rank) == 0;
+}
+
+const struct st_tensor *arch_require_tensor(struct arch_model *m, const char *name, int rank,
+                                            const int64_t *shape, struct err *e)
+{
+    char expected[128], found[128];
+    st_shape_text(expected, shape, rank);
+    const struct st_tensor *t = arch_find_tensor(m, name);
+    if (!t) {
+        err_set(e, ERR_FORMAT, "%s: tensor %s is missing (expected shape %s)", m->tensors->path, name,
+                expected);
+        return NULL;
+    }
+    if (!same_shape(t, rank, shape)) {
+        st_shape_text(found, t->shape, t->rank);
+        err_set(e, ERR_FORMAT, "%s: tensor %s: expected shape %s, found %s", t->file, name, expected, found);
+        return NULL;
+    }
+    if (t->dtype != ST_BF16 && t->dtype != ST_F16 && t->dtype != ST_F32 && t->dtype != ST_F64) {
+        const char *type_name = st_dtype_name(t->dtype);
+        err_set(e, ERR_UNSUPPORTED, "%s: tensor %s: expected BF16, F16, F32 or F64, found %s", t->file, name,
+                type_name ? type_name : "an unknown type");
+        return NULL;
+    }
+    m->tensor_used[t - m->tensors->tensors] = true;
+    return t;
+}
+
+static bool produce_tensor(const struct mil_weight *w, int64_t begin, int64_t n, void *dst, struct err *e)
+{
+    return st_read_f16(w->context, w->arg[0] + begin, n, dst, e);
+}
+
+const struct mil_value *arch_weight(struct mil_model *out, const struct st_tensor *t, int64_t begin, int rank,
+                                    const int64_t *dims)
+{
+    struct mil_weight w = {.name = t->name, .produce = produce_tensor, .context = t, .factor = 1.0};
+    w.arg[0] = begin;
+    return mil_value_new_weight(out, MIL_FP16, rank, dims, &w);
+}
+
+/* ---- description ---- */
+
+static const int64_t *copy_shape(struct mil_model *out, int rank, const int64_t *shape)
+{
+    return arena_copy(out->arena, shape, sizeof shape[0] * (size_t)rank);
+}
+
+struct mil_feature arch_array_feature(struct mil_model *out, const char *name, enum mil_dtype d, int rank,
+                                      const int64_t *shape)
+{
+    struct mil_feature f = {.name = arena_strdup(out->arena, name), .short_description = ""};
+    f.kind = MIL_FEATURE_ARRAY;
+    f.dtype = d;
+    f.rank = rank;
+    f.shape = copy_shape(out, rank, shape);
+    return f;
+}
+
+struct mil_feature arch_state_feature(struct mil_model *out, const char *name, int rank, const int64_t *shape)
+{
+    struct mil_feature f = arch_array_feature(out, name, MIL_FP16, rank, shape);
+    f.kind = MIL_FEATURE_STATE;
+    return f;
+}
+
+struct mil_feature arch_enumerated_feature(struct mil_model *out, const char *name, enum mil_dtype d,
+                                           int rank, const int64_t *const *shapes, int n_shapes)
+{
+    struct mil_feature f = arch_array_feature(out, name, d, rank, shapes[0]);
+    const int64_t **list = ARENA_ARRAY(out->arena, const int64_t *, n_shapes);
+    int *ranks = ARENA_ARRAY(out->arena, int, n_shapes);
+    for (int i = 0; i < n_shapes; i++) {
+        list[i] = copy_shape(out, rank, shapes[i]);
+        ranks[i] = rank;
+    }
+    f.n_enumerated = n_shapes;
+    f.enumerated = list;
+    f.enumerated_ranks = ranks;
+    return f;
+}
+
+static int compare_pairs(const void *a, const void *b)
+{
+    return strcmp(((const struct mil_text_pair *)a)->key, ((const struct mil_text_pair *)b)->key);
+}
+
+void arch_describe(struct mil_model *out, const char *short_description, const struct mil_text_pair *pairs,
+                   int n_pairs)
+{
+    struct mil_description *d = &out->description;
+    d->short_description = arena_strdup(out->arena, short_description);
+    d->version = "0.3.5"; /* of the package layout */
+    d->author = "Converted with milkit";
+    d->license = "";
+    struct mil_text_pair *list = ARENA_ARRAY(out->arena, struct mil_text_pair, n_pairs + 1);
+    for (int i = 0; i < n_pairs; i++) {
+        list[i].key = arena_strdup(out->arena, pairs[i].key);
+        list[i].value = arena_strdup(out->arena, pairs[i].value);
+    }
+    qsort(list, (size_t)n_pairs, sizeof list[0], compare_pairs);
+    d->n_user_defined = n_pairs;
+    d->user_defined = list;
+}

@@ -1,0 +1,301 @@
+/* The shared graph pieces, op by op. They look like what the package format's converters emit, so that an
+ * engine (and Apple's compiler) meets known patterns. */
+#include "arch/blocks.h"
+
+#define ARG(arg_name, variable)                                                                              \
+    {                                                                                                        \
+        (arg_name), (variable), NULL, 0                                                                      \
+    }
+#define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
+
+static int rank_of(const struct mil_var *x)
+{
+    return mil_type_tensor(x->type)->rank;
+}
+
+static int64_t dim_of(const struct mil_var *x, int axis)
+{
+    return mil_type_tensor(x->type)->dims[axis];
+}
+
+/* A block that counts on a rank is handed something else only by a broken recipe. */
+static bool has_rank(struct mil_builder *b, const struct mil_var *x, int rank, const char *block)
+{
+    if (!x || mil_builder_failed(b))
+        return false;
+    if (rank_of(x) == rank)
+        return true;
+    mil_builder_fail(b, ERR_BUG, "%s: %s has rank %d, not %d", block, x->name, rank_of(x), rank);
+    return false;
+}
+
+/* Dimensions as int32 constants; what does not fit can't be in a model. */
+static struct mil_var *ints_of(struct mil_builder *b, const int64_t *v, int n)
+{
+    int32_t narrow[MIL_RANK_MAX];
+    for (int i = 0; i < n; i++) {
+        if (v[i] < INT32_MIN || v[i] > INT32_MAX) {
+            mil_builder_fail(b, ERR_LIMIT, "a dimension of %lld is larger than int32 can hold",
+                             (long long)v[i]);
+            return NULL;
+        }
+        narrow[i] = (int32_t)v[i];
+    }
+    return mil_build_ints(b, narrow, n, NULL);
+}
+
+struct mil_var *block_binary(struct mil_builder *b, const char *type, struct mil_var *x, struct mil_var *y,
+                             const char *name)
+{
+    const struct mil_build_arg args[] = {ARG("x", x), ARG("y", y)};
+    return mil_build_op(b, type, name, args, COUNT(args));
+}
+
+struct mil_var *block_scale(struct mil_builder *b, struct mil_var *x, double factor, const char *name)
+{
+    return block_binary(b, "mul", x, mil_build_f16(b, factor, NULL), name);
+}
+
+static struct mil_var *unary(struct mil_builder *b, const char *type, struct mil_var *x)
+{
+    const struct mil_build_arg args[] = {ARG("x", x)};
+    return mil_build_op(b, type, NULL, args, COUNT(args));
+}
+
+static struct mil_var *with_axes(struct mil_builder *b, const char *type, struct mil_var *x,
+                                 const int32_t *axes, int n)
+{
+    const struct mil_build_arg args[] = {ARG("x", x), ARG("axes", mil_build_ints(b, axes, n, NULL))};
+    return mil_build_op(b, type, NULL, args, COUNT(args));
+}
+
+struct mil_var *block_slice(struct mil_builder *b, struct mil_var *x, int axis, int64_t begin, int64_t end,
+                            const char *name)
+{
+    if (!x || mil_builder_failed(b))
+        return NULL;
+    int rank = rank_of(x);
+    int64_t from[MIL_RANK_MAX] = {0}, to[MIL_RANK_MAX];
+    for (int i = 0; i < rank; i++)
+        to[i] = dim_of(x, i);
+    if (axis < 0 || axis >= rank || begin < 0 || end <= begin || end > to[axis]) {
+        mil_builder_fail(b, ERR_BUG, "slice of %s: %lld to %lld of axis %d is not inside it", x->name,
+                         (long long)begin, (long long)end, axis);
+        return NULL;
+    }
+    from[axis] = begin;
+    to[axis] = end;
+    const struct mil_build_arg args[] = {ARG("x", x), ARG("begin", ints_of(b, from, rank)),
+                                         ARG("end", ints_of(b, to, rank))};
+    return mil_build_op(b, "slice_by_index", name, args, COUNT(args));
+}
+
+struct mil_var *block_concat(struct mil_builder *b, struct mil_var *const *values, int n, int axis,
+                             const char *name)
+{
+    const struct mil_build_arg args[] = {{"values", NULL, values, n},
+                                         ARG("axis", mil_build_int(b, axis, NULL)),
+                                         ARG("interleave", mil_build_bool(b, false, NULL))};
+    return mil_build_op(b, "concat", name, args, COUNT(args));
+}
+
+struct mil_var *block_reshape(struct mil_builder *b, struct mil_var *x, int rank, const int64_t *dims,
+                              const char *name)
+{
+    const struct mil_build_arg args[] = {ARG("x", x), ARG("shape", ints_of(b, dims, rank))};
+    return mil_build_op(b, "reshape", name, args, COUNT(args));
+}
+
+struct mil_var *block_transpose(struct mil_builder *b, struct mil_var *x, int rank, const int32_t *perm,
+                                const char *name)
+{
+    const struct mil_build_arg args[] = {ARG("x", x), ARG("perm", mil_build_ints(b, perm, rank, NULL))};
+    return mil_build_op(b, "transpose", name, args, COUNT(args));
+}
+
+struct mil_var *block_gather(struct mil_builder *b, const struct mil_value *table, struct mil_var *indices,
+                             const char *table_name, const char *name)
+{
+    const struct mil_build_arg args[] = {ARG("x", mil_build_const(b, table, table_name)),
+                                         ARG("indices", indices), ARG("axis", mil_build_int(b, 0, NULL)),
+                                         ARG("batch_dims", mil_build_int(b, 0, NULL)),
+                                         ARG("validate_indices", mil_build_bool(b, false, NULL))};
+    return mil_build_op(b, "gather", name, args, COUNT(args));
+}
+
+struct mil_var *block_matmul(struct mil_builder *b, struct mil_var *x, struct mil_var *y, bool transpose_y,
+                             const char *name)
+{
+    const struct mil_build_arg args[] = {ARG("x", x), ARG("y", y),
+                                         ARG("transpose_x", mil_build_bool(b, false, NULL)),
+                                         ARG("transpose_y", mil_build_bool(b, transpose_y, NULL))};
+    return mil_build_op(b, "matmul", name, args, COUNT(args));
+}
+
+struct mil_var *block_to_channels(struct mil_builder *b, struct mil_var *x)
+{
+    static const int32_t perm[] = {0, 2, 1}, axes[] = {2};
+    return with_axes(b, "expand_dims", block_transpose(b, x, 3, perm, NULL), axes, 1);
+}
+
+struct mil_var *block_from_channels(struct mil_builder *b, struct mil_var *x, const char *name)
+{
+    static const int32_t perm[] = {0, 2, 1}, axes[] = {2};
+    return block_transpose(b, with_axes(b, "squeeze", x, axes, 1), 3, perm, name);
+}
+
+/* "<name>_<suffix>", NULL for no name */
+static const char *suffixed(struct mil_builder *b, const char *name, const char *suffix)
+{
+    return name ? arena_printf(mil_builder_arena(b), "%s_%s", name, suffix) : NULL;
+}
+
+struct mil_var *block_linear(struct mil_builder *b, struct mil_var *x, const struct mil_value *weight,
+                             const struct mil_value *bias, const char *name)
+{
+    static const int32_t ones[] = {1, 1}, zeros[] = {0, 0, 0, 0};
+    const struct mil_build_arg args[] = {
+        ARG("x", x),
+        ARG("weight", mil_build_const(b, weight, suffixed(b, name, "weight"))),
+        ARG("strides", mil_build_ints(b, ones, 2, NULL)),
+        ARG("pad_type", mil_build_string(b, "valid", NULL)),
+        ARG("pad", mil_build_ints(b, zeros, 4, NULL)),
+        ARG("dilations", mil_build_ints(b, ones, 2, NULL)),
+        ARG("groups", mil_build_int(b, 1, NULL)),
+        ARG("bias", bias ? mil_build_const(b, bias, suffixed(b, name, "bias")) : NULL)};
+    return mil_build_op(b, "conv", name, args, bias ? COUNT(args) : COUNT(args) - 1);
+}
+
+struct mil_var *block_rms_norm(struct mil_builder *b, struct mil_var *x, const struct mil_value *weight,
+                               double epsilon, const char *name)
+{
+    static const int32_t last[] = {-1};
+    if (!x || mil_builder_failed(b))
+        return NULL;
+    int axis = rank_of(x) - 1;
+    int64_t n = dim_of(x, axis);
+    struct mil_var *both[2] = {x, block_scale(b, x, -1.0, NULL)};
+    /* An epsilon that fp16 rounds to 0 would make NaN of a row of zeros. */
+    double epsilon_min = 5.9604644775390625e-8;
+    const struct mil_build_arg args[] = {
+        ARG("x", block_concat(b, both, 2, -1, NULL)), ARG("axes", mil_build_ints(b, last, 1, NULL)),
+        ARG("epsilon", mil_build_f16(b, epsilon < epsilon_min ? epsilon_min : epsilon, NULL))};
+    struct mil_var *y = mil_build_op(b, "layer_norm", NULL, args, COUNT(args));
+    y = block_slice(b, y, axis, 0, n, weight ? NULL : name);
+    if (!weight)
+        return y;
+    return block_binary(b, "mul", y, mil_build_const(b, weight, suffixed(b, name, "weight")), name);
+}
+
+struct mil_var *block_half_sigmoid(struct mil_builder *b, struct mil_var *half_x)
+{
+    struct mil_var *t = block_scale(b, unary(b, "tanh", half_x), 0.5, NULL);
+    return block_binary(b, "add", t, mil_build_f16(b, 0.5, NULL), NULL);
+}
+
+struct mil_var *block_silu(struct mil_builder *b, struct mil_var *x)
+{
+    return block_binary(b, "mul", x, block_half_sigmoid(b, block_scale(b, x, 0.5, NULL)), NULL);
+}
+
+static const int32_t swap_last_two[] = {0, 1, 3, 2};
+
+struct mil_var *block_to_heads(struct mil_builder *b, struct mil_var *x, int64_t n_heads)
+{
+    if (!has_rank(b, x, 4, "to_heads"))
+        return NULL;
+    int64_t dims[4] = {1, n_heads, dim_of(x, 1) / n_heads, dim_of(x, 3)};
+    return block_transpose(b, block_reshape(b, x, 4, dims, NULL), 4, swap_last_two, NULL);
+}
+
+struct mil_var *block_from_heads(struct mil_builder *b, struct mil_var *x)
+{
+    if (!has_rank(b, x, 4, "from_heads"))
+        return NULL;
+    int64_t dims[4] = {1, dim_of(x, 1) * dim_of(x, 3), 1, dim_of(x, 2)};
+    return block_reshape(b, block_transpose(b, x, 4, swap_last_two, NULL), 4, dims, NULL);
+}
+
+struct mil_var *block_repeat_heads(struct mil_builder *b, struct mil_var *x, int64_t n)
+{
+    static const int32_t axes[] = {2};
+    if (n == 1 || !has_rank(b, x, 4, "repeat_heads"))
+        return x;
+    int64_t reps[5] = {1, 1, n, 1, 1};
+    int64_t dims[4] = {1, dim_of(x, 1) * n, dim_of(x, 2), dim_of(x, 3)};
+    const struct mil_build_arg args[] = {ARG("x", with_axes(b, "expand_dims", x, axes, 1)),
+                                         ARG("reps", ints_of(b, reps, 5))};
+    return block_reshape(b, mil_build_op(b, "tile", NULL, args, COUNT(args)), 4, dims, NULL);
+}
+
+struct mil_var *block_rope_rows(struct mil_builder *b, const struct mil_value *table,
+                                struct mil_var *position_ids, const char *name)
+{
+    static const int32_t axes[] = {0, 1};
+    return with_axes(b, "expand_dims", block_gather(b, table, position_ids, name, NULL), axes, 2);
+}
+
+struct mil_var *block_rope(struct mil_builder *b, struct mil_var *x, struct mil_var *cos, struct mil_var *sin,
+                           int64_t span, const char *name)
+{
+    if (!has_rank(b, x, 4, "rope") || !has_rank(b, cos, 4, "rope"))
+        return NULL;
+    int64_t pairs = dim_of(cos, 3), half = span / 2, d = dim_of(x, 3);
+    struct mil_var *low = block_slice(b, x, 3, 0, pairs, NULL);
+    struct mil_var *high = block_slice(b, x, 3, half, half + pairs, NULL);
+    struct mil_var *parts[4];
+    int n = 0;
+    parts[n++] = block_binary(b, "sub", block_binary(b, "mul", low, cos, NULL),
+                              block_binary(b, "mul", high, sin, NULL), NULL);
+    if (pairs < half)
+        parts[n++] = block_slice(b, x, 3, pairs, half, NULL);
+    parts[n++] = block_binary(b, "add", block_binary(b, "mul", high, cos, NULL),
+                              block_binary(b, "mul", low, sin, NULL), NULL);
+    if (half + pairs < d)
+        parts[n++] = block_slice(b, x, 3, half + pairs, d, NULL);
+    return block_concat(b, parts, n, 3, name);
+}
+
+struct mil_var *block_write_rows(struct mil_builder *b, struct mil_var *state, struct mil_var *value,
+                                 int64_t slot, int64_t head, struct mil_var *position, bool want_result,
+                                 const char *name)
+{
+    if (!has_rank(b, value, 4, "write_rows") || !state)
+        return NULL;
+    int64_t t = dim_of(value, 2), d = dim_of(value, 3), slot_end = slot + 1,
+            head_end = head + dim_of(value, 1);
+    struct mil_var *begin[4] = {ints_of(b, &slot, 1), ints_of(b, &head, 1), position,
+                                ints_of(b, &(int64_t){0}, 1)};
+    struct mil_var *end[4] = {ints_of(b, &slot_end, 1), ints_of(b, &head_end, 1),
+                              block_binary(b, "add", position, ints_of(b, &t, 1), NULL), ints_of(b, &d, 1)};
+    const struct mil_build_arg read[] = {ARG("input", state)};
+    const struct mil_build_arg update[] = {
+        ARG("x", mil_build_op(b, "read_state", NULL, read, 1)), ARG("update", value),
+        ARG("begin", block_concat(b, begin, 4, 0, NULL)), ARG("end", block_concat(b, end, 4, 0, NULL))};
+    struct mil_var *updated = mil_build_op(b, "slice_update", name, update, COUNT(update));
+    const struct mil_build_arg write[] = {ARG("input", state), ARG("data", updated)};
+    if (!mil_build_op_n(b, "write_state", suffixed(b, name, "write_state"), write, COUNT(write), NULL, 0))
+        return NULL;
+    return want_result ? mil_build_op(b, "read_state", NULL, read, 1) : NULL;
+}
+
+struct mil_var *block_attention(struct mil_builder *b, struct mil_var *q, struct mil_var *k,
+                                struct mil_var *v, struct mil_var *mask, double scale, const char *name)
+{
+    if (!has_rank(b, q, 4, "attention") || !has_rank(b, k, 4, "attention"))
+        return NULL;
+    int64_t n = dim_of(q, 1) / dim_of(k, 1);
+    struct mil_var *scores = block_matmul(b, q, block_repeat_heads(b, k, n), true, NULL);
+    struct mil_var *values = block_repeat_heads(b, v, n);
+    scores = block_binary(b, "add", block_scale(b, scores, scale, NULL), mask, NULL);
+    const struct mil_build_arg args[] = {ARG("x", scores), ARG("axis", mil_build_int(b, -1, NULL))};
+    return block_matmul(b, mil_build_op(b, "softmax", NULL, args, COUNT(args)), values, false, name);
+}
+
+struct mil_var *block_last_row(struct mil_builder *b, struct mil_var *x)
+{
+    if (!has_rank(b, x, 3, "last_row"))
+        return NULL;
+    int64_t t = dim_of(x, 1);
+    return t == 1 ? x : block_slice(b, x, 1, t - 1, t, NULL);
+}
