@@ -6,11 +6,6 @@
 #include <string.h>
 
 #include "format/blob.h"
-#include "format/mlmodelc.h"
-#include "format/mlpackage.h"
-#include "mil/infer.h"
-#include "mil/protobuf.h"
-#include "mil/text.h"
 
 struct mil_model *mil_model_new(int specification_version)
 {
