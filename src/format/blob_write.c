@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,9 +29,11 @@ struct written {
 
 struct blob_writer {
     char *path, *temporary;
-    int fd;           /* -1 when closed */
-    uint64_t end;     /* bytes written so far */
-    bool is_complete; /* no write failed */
+    int fd;                  /* -1 when closed */
+    uint64_t end;            /* bytes written so far */
+    bool is_complete;        /* no write failed */
+    uint64_t reserved;       /* bytes of records that are filled in pieces */
+    _Atomic uint64_t filled; /* of them, written */
     struct arena *arena;
     struct table *by_hash;
     uint32_t count;
@@ -79,13 +82,13 @@ static void hash_bytes(const uint8_t *p, uint64_t n, uint64_t hash[2])
     hash[1] = scramble((lane[0] ^ rotate(lane[1], 23)) * 3 + (lane[2] ^ rotate(lane[3], 41)) * 5 + ~n);
 }
 
-static bool write_at(struct blob_writer *w, uint64_t offset, const void *data, uint64_t bytes, struct err *e)
+/* Touches nothing of w, so that several threads may write at a time. */
+static bool write_bytes(const struct blob_writer *w, uint64_t offset, const void *data, uint64_t bytes,
+                        struct err *e)
 {
     const char *p = data;
-    if (bytes > INT64_MAX || offset > INT64_MAX - bytes) {
-        w->is_complete = false;
+    if (bytes > INT64_MAX || offset > INT64_MAX - bytes)
         return err_set(e, ERR_LIMIT, "%s: larger than a file can be", w->path);
-    }
     while (bytes > 0) {
         ssize_t n = pwrite(w->fd, p, bytes < (1u << 30) ? (size_t)bytes : 1u << 30, (off_t)offset);
         if (n < 0 && errno == EINTR)
@@ -93,7 +96,6 @@ static bool write_at(struct blob_writer *w, uint64_t offset, const void *data, u
         if (n <= 0) {
             if (n == 0)
                 errno = ENOSPC;
-            w->is_complete = false;
             return err_set_errno(e, "%s: can't write", w->path);
         }
         p += n;
@@ -101,6 +103,14 @@ static bool write_at(struct blob_writer *w, uint64_t offset, const void *data, u
         bytes -= (uint64_t)n;
     }
     return true;
+}
+
+static bool write_at(struct blob_writer *w, uint64_t offset, const void *data, uint64_t bytes, struct err *e)
+{
+    if (write_bytes(w, offset, data, bytes, e))
+        return true;
+    w->is_complete = false;
+    return false;
 }
 
 static bool append(struct blob_writer *w, const void *data, uint64_t bytes, struct err *e)
@@ -170,10 +180,10 @@ bool blob_writer_open(struct blob_writer **out, const char *path, struct err *e)
     return true;
 }
 
-static bool write_record(struct blob_writer *w, enum blob_type type, const void *data, uint64_t bytes,
-                         uint64_t padding_bits, uint64_t *offset, struct err *e)
+/* Zeros up to the record's start and its metadata, in one write. */
+static bool write_metadata(struct blob_writer *w, enum blob_type type, uint64_t bytes, uint64_t padding_bits,
+                           uint64_t *offset, struct err *e)
 {
-    /* Zeros up to the record's start and its metadata, in one write. */
     uint8_t lead[RECORD_ALIGN + METADATA_BYTES] = {0};
     size_t gap = (RECORD_ALIGN - w->end % RECORD_ALIGN) % RECORD_ALIGN;
     uint8_t *metadata = lead + gap;
@@ -183,11 +193,12 @@ static bool write_record(struct blob_writer *w, enum blob_type type, const void 
     store_le(metadata + 8, bytes, 8);
     store_le(metadata + 16, *offset + METADATA_BYTES, 8);
     store_le(metadata + 24, padding_bits, 8);
-    return append(w, lead, gap + METADATA_BYTES, e) && append(w, data, bytes, e);
+    return append(w, lead, gap + METADATA_BYTES, e);
 }
 
-bool blob_writer_add(struct blob_writer *w, enum blob_type type, const void *data, uint64_t bytes,
-                     uint64_t n_elems, uint64_t *offset, struct err *e)
+/* Bits of the last byte that no element uses; false when the elements do not fill the bytes. */
+static bool count_padding(const struct blob_writer *w, enum blob_type type, uint64_t bytes, uint64_t n_elems,
+                          uint64_t *padding_bits, struct err *e)
 {
     size_t n_bits;
     int bits = blob_type_bits(type);
@@ -195,7 +206,45 @@ bool blob_writer_add(struct blob_writer *w, enum blob_type type, const void *dat
         n_bits / 8 + (n_bits % 8 != 0) != bytes)
         return err_set(e, ERR_BUG, "%s: %llu elements of type %d do not fill %llu bytes", w->path,
                        (unsigned long long)n_elems, (int)type, (unsigned long long)bytes);
-    uint64_t padding_bits = (8 - n_bits % 8) % 8, hash[2];
+    *padding_bits = (8 - n_bits % 8) % 8;
+    return true;
+}
+
+bool blob_writer_reserve(struct blob_writer *w, enum blob_type type, uint64_t bytes, uint64_t n_elems,
+                         uint64_t *offset, struct err *e)
+{
+    uint64_t padding_bits = 0;
+    if (!count_padding(w, type, bytes, n_elems, &padding_bits, e))
+        return false;
+    if (w->count == UINT32_MAX || bytes > INT64_MAX - w->end - RECORD_ALIGN - METADATA_BYTES)
+        return err_set(e, ERR_LIMIT, "%s: more than a weight file can hold", w->path);
+    if (!write_metadata(w, type, bytes, padding_bits, offset, e))
+        return false;
+    w->end += bytes;
+    w->reserved += bytes;
+    w->count++;
+    return true;
+}
+
+bool blob_writer_fill(struct blob_writer *w, uint64_t offset, uint64_t at, const void *data, uint64_t n,
+                      struct err *e)
+{
+    uint64_t start = offset + METADATA_BYTES;
+    if (start > w->end || at > w->end - start || n > w->end - start - at)
+        return err_set(e, ERR_BUG, "%s: a piece of record %llu lies outside it", w->path,
+                       (unsigned long long)offset);
+    if (!write_bytes(w, start + at, data, n, e))
+        return false;
+    atomic_fetch_add_explicit(&w->filled, n, memory_order_relaxed);
+    return true;
+}
+
+bool blob_writer_add(struct blob_writer *w, enum blob_type type, const void *data, uint64_t bytes,
+                     uint64_t n_elems, uint64_t *offset, struct err *e)
+{
+    uint64_t padding_bits = 0, hash[2];
+    if (!count_padding(w, type, bytes, n_elems, &padding_bits, e))
+        return false;
     char key[64];
     hash_bytes(data, bytes, hash);
     snprintf(key, sizeof key, "%016llx%016llx %d %d", (unsigned long long)hash[0],
@@ -215,7 +264,7 @@ bool blob_writer_add(struct blob_writer *w, enum blob_type type, const void *dat
 
     if (w->count == UINT32_MAX)
         return err_set(e, ERR_LIMIT, "%s: more records than a weight file can count", w->path);
-    if (!write_record(w, type, data, bytes, padding_bits, offset, e))
+    if (!write_metadata(w, type, bytes, padding_bits, offset, e) || !append(w, data, bytes, e))
         return false;
     w->count++;
     struct written *r = ARENA_NEW(w->arena, struct written);
@@ -262,7 +311,7 @@ static bool commit(struct blob_writer *w, struct err *e)
     uint8_t header[8];
     store_le(header, w->count, 4);
     store_le(header + 4, VERSION, 4);
-    if (!w->is_complete)
+    if (!w->is_complete || atomic_load(&w->filled) != w->reserved)
         return err_set(e, ERR_IO, "%s: not finished, because writing it failed", w->path);
     if (!write_at(w, 0, header, sizeof header, e))
         return false;
