@@ -1,0 +1,73 @@
+#!/bin/bash
+# The checks of the tree find what they are for: test_checks.sh SOURCE_FOLDER builds small bad trees and expects each to
+# be refused with the right line, and a good one to pass.
+set -eu
+source=$(realpath "$1")
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cd "$folder"
+n_bad=0
+
+# expect STATUS TEXT COMMAND...: the exit status, and a text in the output
+expect() {
+    local want=$1 text=$2 status=0 output
+    shift 2
+    output=$("$@" 2>&1) || status=$?
+    if [ "$status" != "$want" ] || [[ $output != *"$text"* ]]; then
+        echo "expected status $want and \"$text\", found status $status and:"
+        echo "$output"
+        n_bad=$((n_bad + 1))
+    fi
+}
+includes() {
+    expect "$1" "$2" bash "$source/tests/tree/check_includes.sh" "$folder/tree"
+}
+# put FILE LINE: a fresh tree with one file
+put() {
+    rm -rf tree
+    mkdir -p "tree/$(dirname "$1")"
+    printf '%s\n' "$2" >"tree/$1"
+}
+
+put src/mil/a.c '#include "base/mem.h"'
+includes 0 "1 files checked, 0 violations"
+put src/mil/a.c '#include "coreml.pb-c.h"'
+includes 0 "0 violations"
+put src/base/a.h '#include "format/json.h"'
+includes 1 'src/base/a.h:1: "format/json.h": base may include only: nothing'
+put src/reference/a.c ' #  include "mil/mil.h"'
+includes 1 'reference may include only'
+put src/format/a.c '#include "coreml.pb-c.h"'
+includes 1 'expected "folder/file.h"'
+put src/base/a.c '#include "mem.h"'
+includes 1 'expected "folder/file.h"'
+put src/base/a.c '#include "base/../mil/mil.h"'
+includes 1 'expected "folder/file.h"'
+put src/cli/a.c '#include "engine/engine_int.h"'
+includes 1 'an internal header of another folder'
+put src/engine/a.c '#include "engine/engine_int.h"'
+includes 0 "0 violations"
+put src/misc/a.c 'int x;'
+includes 1 'src/misc: not in the table of folders'
+put src/base/readme 'nothing'
+includes 1 'no source files found'
+
+if command -v git >/dev/null; then
+    words() {
+        git -C tree init -q
+        git -C tree add -A
+        expect "$1" "$2" bash "$source/tests/tree/check_words.sh" "$folder/tree"
+    }
+    put src/a.c 'int x; /* see src/base/mem.h and https://example.org/home/page */'
+    words 0 "1 files checked"
+    put src/a.c '/* TO''DO later */'
+    words 1 "src/a.c:1:"
+    put README.md 'lies in /ho''me/someone/x'
+    words 1 "README.md:1:"
+    put tests/data/x/README.md 'from /wo''rk/shared'
+    words 1 "tests/data/x/README.md:1:"
+    put tests/data/x/text.txt 'TO''DO is a word of this text'
+    words 0 "1 files checked"
+fi
+echo "$n_bad surprises"
+[ "$n_bad" = 0 ]
