@@ -114,6 +114,9 @@ bool blob_get(const struct blob_file *b, uint64_t offset, struct blob_record *ou
             e, ERR_FORMAT,
             "%s: record at %llu: expected %llu bytes of data, found %llu up to the file's end: cut short",
             path, at, (unsigned long long)bytes, (unsigned long long)(file_bytes_n - data_at));
+    /* Old writers know no sub-byte types and leave garbage behind the data offset. */
+    if (bits >= 8)
+        padding = 0;
     if (padding >= 8 || (bytes == 0 && padding > 0) || (bytes * 8 - padding) % (uint64_t)bits != 0)
         return err_set(
             e, ERR_FORMAT,
