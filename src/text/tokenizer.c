@@ -1,0 +1,89 @@
+/* Tokenizer: opening, closing and questions about the vocabulary. The work is in the tokenizer_*.c files. */
+#include "text/tokenizer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "text/tokenizer_parts.h"
+#include "text/utf8.h"
+
+bool tokenizer_parse(struct tokenizer **out, const char *json, size_t bytes, const char *where, struct err *e)
+{
+    *out = NULL;
+    cJSON *root = NULL;
+    size_t good = utf8_valid_prefix(json, bytes);
+    if (good < bytes) /* all strings are well-formed from here on; PCRE2 is told so */
+        return err_set(e, ERR_FORMAT, "%s: not UTF-8 at byte %zu", where, good);
+    if (!json_parse(&root, json, bytes, where, e))
+        return false;
+    struct tokenizer *t = xcalloc(1, sizeof *t);
+    bool ok = tokenizer_load(t, root, where, e);
+    cJSON_Delete(root);
+    if (ok)
+        *out = t;
+    else
+        tokenizer_free(t);
+    return ok;
+}
+
+bool tokenizer_open(struct tokenizer **out, const char *path, struct err *e)
+{
+    *out = NULL;
+    char *file = path_is_folder(path) ? path_join(path, "tokenizer.json") : xstrdup(path);
+    struct map_file *map = NULL;
+    bool ok = map_open(&map, file, e);
+    if (ok && map->bytes > TOKENIZER_MAX_JSON_BYTES)
+        ok = err_set(e, ERR_LIMIT, "%s: %zu bytes, at most %zu are allowed", file, map->bytes,
+                     TOKENIZER_MAX_JSON_BYTES);
+    ok = ok && tokenizer_parse(out, (const char *)map->data, map->bytes, file, e);
+    map_close(map);
+    free(file);
+    return ok;
+}
+
+static void free_normalizers(struct normalizer *steps, int n)
+{
+    for (int i = 0; i < n; i++) {
+        free(steps[i].from);
+        free(steps[i].to);
+    }
+}
+
+void tokenizer_free(struct tokenizer *t)
+{
+    if (!t)
+        return;
+    vocab_fini(&t->model.vocab);
+    merges_fini(&t->model.merges);
+    free_normalizers(t->normalizers, t->n_normalizers);
+    free_normalizers(t->decoder.replacements, t->decoder.n_replacements);
+    for (int i = 0; i < t->n_splitters; i++)
+        regex_free(t->splitters[i].regex);
+    added_set_fini(&t->added_raw);
+    added_set_fini(&t->added_normalized);
+    free(t->is_special);
+    ids_free(&t->prefix);
+    ids_free(&t->suffix);
+    free(t);
+}
+
+int32_t tokenizer_vocab_size(const struct tokenizer *t)
+{
+    return t->model.vocab.n_ids;
+}
+
+int32_t tokenizer_id(const struct tokenizer *t, const char *token)
+{
+    return vocab_find(&t->model.vocab, token, strlen(token));
+}
+
+const char *tokenizer_token(const struct tokenizer *t, int32_t id)
+{
+    return vocab_text(&t->model.vocab, id);
+}
+
+bool tokenizer_is_special(const struct tokenizer *t, int32_t id)
+{
+    return id >= 0 && id < t->model.vocab.n_ids && t->is_special[id];
+}

@@ -1,0 +1,115 @@
+/* Encoding: the way of a text through the parts (see tokenizer_parts.h). All that changes on the way is local
+ * to one call. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "text/tokenizer_parts.h"
+#include "text/utf8.h"
+
+#define CACHE_PAYS_BYTES 4096
+
+struct encoder {
+    const struct tokenizer *t;
+    struct ids *out;
+    struct regex_scratch *regex;
+    struct bpe_scratch bpe;
+    struct buf normal[2];
+    struct buf prefixed[TOKENIZER_MAX_STEPS];
+};
+
+void ids_push(struct ids *l, int32_t id)
+{
+    if (l->n == l->capacity) {
+        l->capacity = l->capacity ? l->capacity * 2 : 32;
+        l->p = xrealloc(l->p, l->capacity * sizeof *l->p);
+    }
+    l->p[l->n++] = id;
+}
+
+void ids_free(struct ids *l)
+{
+    free(l->p);
+    *l = (struct ids){0};
+}
+
+static bool encode_word(void *ctx, const char *word, size_t n, struct err *e)
+{
+    (void)e;
+    struct encoder *c = ctx;
+    bpe_encode_word(&c->t->model, &c->bpe, word, n, c->out);
+    return true;
+}
+
+/* A piece of raw text between added tokens. */
+static bool encode_piece(struct encoder *c, struct str piece, struct err *e)
+{
+    const struct tokenizer *t = c->t;
+    struct str normal, part;
+    if (!normalize(t->normalizers, t->n_normalizers, piece, c->normal, &normal, e))
+        return false;
+    struct added_walk walk;
+    const struct added_token *token;
+    added_walk_init(&walk, &t->added_normalized, normal.p, normal.n);
+    while (added_walk_next(&walk, &part, &token)) {
+        if (token)
+            ids_push(c->out, token->id);
+        else if (!pretokenize(t->splitters, t->n_splitters, c->regex, c->prefixed, part.p, part.n,
+                              encode_word, c, e))
+            return false;
+    }
+    return true;
+}
+
+bool tokenizer_encode(const struct tokenizer *t, const char *text, size_t bytes, bool special,
+                      struct ids *out, struct err *e)
+{
+    if (bytes > TOKENIZER_MAX_TEXT_BYTES)
+        return err_set(e, ERR_LIMIT, "a text of %zu bytes, at most %zu can be encoded at once", bytes,
+                       TOKENIZER_MAX_TEXT_BYTES);
+    struct encoder c = {.t = t, .out = out};
+    /* what replacing may make of a text stays below the 31-bit positions of BPE */
+    const size_t max_bytes = INT32_MAX / 2;
+    struct buf repaired;
+    buf_init(&repaired, max_bytes);
+    for (int i = 0; i < 2; i++)
+        buf_init(&c.normal[i], max_bytes);
+    for (int i = 0; i < TOKENIZER_MAX_STEPS; i++)
+        buf_init(&c.prefixed[i], max_bytes);
+    bpe_scratch_init(&c.bpe, bytes >= CACHE_PAYS_BYTES);
+    c.regex = t->n_splitters > 0 ? regex_scratch_new() : NULL;
+
+    bool ok = true;
+    size_t n_before = out->n;
+    struct str source = {text, bytes};
+    if (utf8_valid_prefix(text, bytes) < bytes) {
+        utf8_append_lossy(&repaired, text, bytes);
+        source = (struct str){repaired.p, repaired.n};
+        if (repaired.failed)
+            ok = err_set(e, ERR_LIMIT, "a text of more than %zu bytes", max_bytes);
+    }
+    for (size_t i = 0; special && i < t->prefix.n; i++)
+        ids_push(out, t->prefix.p[i]);
+    struct added_walk walk;
+    struct str part;
+    const struct added_token *token;
+    added_walk_init(&walk, &t->added_raw, source.p, source.n);
+    while (ok && added_walk_next(&walk, &part, &token)) {
+        if (token)
+            ids_push(out, token->id);
+        else
+            ok = encode_piece(&c, part, e);
+    }
+    for (size_t i = 0; special && i < t->suffix.n; i++)
+        ids_push(out, t->suffix.p[i]);
+    if (!ok)
+        out->n = n_before;
+
+    regex_scratch_free(c.regex);
+    bpe_scratch_fini(&c.bpe);
+    for (int i = 0; i < TOKENIZER_MAX_STEPS; i++)
+        buf_fini(&c.prefixed[i]);
+    for (int i = 0; i < 2; i++)
+        buf_fini(&c.normal[i]);
+    buf_fini(&repaired);
+    return ok;
+}

@@ -1,0 +1,477 @@
+/* Reading a tokenizer.json: every part is known or refused by name; nothing is skipped that could change an
+ * id.
+ *
+ * "truncation" and "padding" are left aside: they are settings of a caller's batches, and callers of the
+ * library reset them.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "text/tokenizer_parts.h"
+
+/* The pattern of the ByteLevel pre-tokenizer (GPT-2's). */
+#define BYTE_LEVEL_PATTERN                                                                                   \
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
+
+static bool unsupported(const char *where, const char *part, const char *name, struct err *e)
+{
+    return err_set(e, ERR_UNSUPPORTED, "%s: %s \"%.100s\" is not supported", where, part, name);
+}
+
+static bool expected(const char *where, const char *part, const char *what, const cJSON *found, struct err *e)
+{
+    return err_set(e, ERR_FORMAT, "%s: %s: expected %s, found %s", where, part, what, json_type_name(found));
+}
+
+static bool read_type(const cJSON *item, const char **type, const char *part, const char *where,
+                      struct err *e)
+{
+    *type = NULL;
+    if (!cJSON_IsObject(item))
+        return expected(where, part, "an object", item, e);
+    if (!json_get_string(item, "type", type, where, e))
+        return false;
+    return *type || expected(where, part, "a \"type\"", NULL, e);
+}
+
+/* Calls read for the part itself, or for each member when it is a Sequence. */
+typedef bool (*part_fn)(struct tokenizer *t, const cJSON *item, const char *type, const char *where,
+                        struct err *e);
+
+static bool read_parts(struct tokenizer *t, const cJSON *item, const char *part, const char *members,
+                       part_fn read, const char *where, struct err *e)
+{
+    const char *type;
+    if (!item || cJSON_IsNull(item))
+        return true;
+    if (!read_type(item, &type, part, where, e))
+        return false;
+    if (strcmp(type, "Sequence") != 0)
+        return read(t, item, type, where, e);
+    const cJSON *list = json_get(item, members);
+    if (!cJSON_IsArray(list))
+        return expected(where, members, "an array", list, e);
+    for (const cJSON *member = list->child; member; member = member->next) {
+        if (!read_type(member, &type, part, where, e))
+            return false;
+        if (strcmp(type, "Sequence") == 0)
+            return unsupported(where, part, "Sequence in a Sequence", e);
+        if (!read(t, member, type, where, e))
+            return false;
+    }
+    return true;
+}
+
+/* --- model
+ * ---------------------------------------------------------------------------------------------------- */
+
+static bool read_vocab(struct bpe_model *m, const cJSON *vocab, const char *where, struct err *e)
+{
+    if (!cJSON_IsObject(vocab))
+        return expected(where, "model.vocab", "an object", vocab, e);
+    for (const cJSON *item = vocab->child; item; item = item->next) {
+        bool is_new;
+        double id = cJSON_IsNumber(item) ? item->valuedouble : -1;
+        if (!(id >= 0 && id <= INT32_MAX) || id != (double)(int32_t)id)
+            return err_set(e, ERR_FORMAT, "%s: model.vocab: token \"%.100s\" has no id", where, item->string);
+        if (vocab_text(&m->vocab, (int32_t)id))
+            return err_set(e, ERR_FORMAT, "%s: model.vocab: \"%.100s\" and \"%.100s\" have the same id %d",
+                           where, vocab_text(&m->vocab, (int32_t)id), item->string, (int)id);
+        if (!vocab_add(&m->vocab, item->string, strlen(item->string), (int32_t)id, &is_new, e))
+            return err_wrap(e, "%s: model.vocab", where);
+        if (!is_new)
+            return err_set(e, ERR_FORMAT, "%s: model.vocab: \"%.100s\" is there twice", where, item->string);
+    }
+    return true;
+}
+
+/* A merge is "a b" or ["a", "b"]. */
+static bool read_pair(const cJSON *item, struct str pair[2])
+{
+    if (cJSON_IsString(item)) {
+        const char *text = item->valuestring, *blank = strchr(text, ' ');
+        if (!blank || strchr(blank + 1, ' '))
+            return false;
+        pair[0] = (struct str){text, (size_t)(blank - text)};
+        pair[1] = (struct str){blank + 1, strlen(blank + 1)};
+        return true;
+    }
+    const cJSON *left = cJSON_IsArray(item) ? item->child : NULL, *right = left ? left->next : NULL;
+    if (!right || right->next || !cJSON_IsString(left) || !cJSON_IsString(right))
+        return false;
+    pair[0] = (struct str){left->valuestring, strlen(left->valuestring)};
+    pair[1] = (struct str){right->valuestring, strlen(right->valuestring)};
+    return true;
+}
+
+static bool read_merges(struct bpe_model *m, const cJSON *merges, const char *where, struct err *e)
+{
+    if (!cJSON_IsArray(merges))
+        return expected(where, "model.merges", "an array", merges, e);
+    size_t n = 0;
+    for (const cJSON *item = merges->child; item; item = item->next)
+        n++;
+    merges_init(&m->merges, n);
+    struct buf joined;
+    buf_init(&joined, TOKENIZER_MAX_JSON_BYTES);
+    bool ok = true;
+    uint32_t rank = 0;
+    for (const cJSON *item = merges->child; item && ok; item = item->next, rank++) {
+        struct str pair[2];
+        ok = read_pair(item, pair) ||
+             err_set(e, ERR_FORMAT, "%s: model.merges[%u]: expected a pair of tokens", where, (unsigned)rank);
+        if (!ok)
+            break;
+        buf_clear(&joined);
+        buf_append(&joined, pair[0].p, pair[0].n);
+        buf_append(&joined, pair[1].p, pair[1].n);
+        int32_t left = vocab_find(&m->vocab, pair[0].p, pair[0].n);
+        int32_t right = vocab_find(&m->vocab, pair[1].p, pair[1].n);
+        int32_t id = joined.n > 0 ? vocab_find(&m->vocab, joined.p, joined.n) : -1;
+        if (left < 0 || right < 0 || id < 0)
+            ok =
+                err_set(e, ERR_FORMAT, "%s: model.merges[%u]: \"%.*s\" is not in the vocabulary", where,
+                        (unsigned)rank, (int)(joined.n < 100 ? joined.n : 100), joined.n > 0 ? joined.p : "");
+        else
+            merges_put(&m->merges, left, right, rank, id);
+    }
+    buf_fini(&joined);
+    return ok;
+}
+
+/* Looks up the symbols that words start as. */
+static void index_symbols(struct bpe_model *m)
+{
+    for (int b = 0; b < 256; b++) {
+        char text[8];
+        uint32_t cp = byte_level_char((uint8_t)b);
+        size_t n = 1;
+        text[0] = (char)cp;
+        if (cp >= 0x80) {
+            text[0] = (char)(0xc0 | cp >> 6);
+            text[1] = (char)(0x80 | (cp & 0x3f));
+            n = 2;
+        }
+        m->byte_symbol[b] = vocab_find(&m->vocab, text, n);
+        if (b < 128) {
+            text[0] = (char)b;
+            m->ascii_symbol[b] = vocab_find(&m->vocab, text, 1);
+        }
+        snprintf(text, sizeof text, "<0x%02X>", (unsigned)b);
+        m->fallback_token[b] = vocab_find(&m->vocab, text, 6);
+    }
+}
+
+static bool read_model(struct bpe_model *m, const cJSON *model, const char *where, struct err *e)
+{
+    if (!cJSON_IsObject(model))
+        return expected(where, "model", "an object", model, e);
+    const char *type = "BPE"; /* old files leave it out; what has merges is BPE */
+    const char *unk = NULL, *prefix = "", *suffix = "";
+    double dropout = 0;
+    if (!json_get_string(model, "type", &type, where, e) ||
+        !json_get_string(model, "unk_token", &unk, where, e) ||
+        !json_get_string(model, "continuing_subword_prefix", &prefix, where, e) ||
+        !json_get_string(model, "end_of_word_suffix", &suffix, where, e) ||
+        !json_get_double(model, "dropout", &dropout, where, e) ||
+        !json_get_bool(model, "fuse_unk", &m->fuse_unk, where, e) ||
+        !json_get_bool(model, "byte_fallback", &m->byte_fallback, where, e) ||
+        !json_get_bool(model, "ignore_merges", &m->ignore_merges, where, e))
+        return false;
+    if (strcmp(type, "BPE") != 0)
+        return unsupported(where, "tokenizer model", type, e);
+    if (*prefix || *suffix)
+        return unsupported(where, "BPE with a prefix or suffix", *prefix ? prefix : suffix, e);
+    if (dropout != 0)
+        return unsupported(where, "BPE option", "dropout", e);
+    if (!read_vocab(m, json_get(model, "vocab"), where, e) ||
+        !read_merges(m, json_get(model, "merges"), where, e))
+        return false;
+    index_symbols(m);
+    m->unk = unk ? vocab_find(&m->vocab, unk, strlen(unk)) : -1;
+    if (unk && m->unk < 0)
+        return err_set(e, ERR_FORMAT, "%s: unk_token \"%.100s\" is not in the vocabulary", where, unk);
+    return true;
+}
+
+/* --- normalizer
+ * ------------------------------------------------------------------------------------------------- */
+
+static bool read_replacement(struct normalizer *out, const cJSON *item, const char *where, struct err *e)
+{
+    const char *from = NULL, *to = NULL;
+    const cJSON *pattern = json_get(item, "pattern");
+    if (!json_get_string(pattern, "String", &from, where, e) ||
+        !json_get_string(item, "content", &to, where, e))
+        return false;
+    if (!from || !*from || !to)
+        return unsupported(where, "Replace with", "a pattern that is no string", e);
+    *out = (struct normalizer){NORMALIZE_REPLACE, xstrdup(from), xstrdup(to)};
+    return true;
+}
+
+static bool read_normalizer(struct tokenizer *t, const cJSON *item, const char *type, const char *where,
+                            struct err *e)
+{
+    if (t->n_normalizers == TOKENIZER_MAX_STEPS)
+        return err_set(e, ERR_LIMIT, "%s: more than %d normalizers", where, TOKENIZER_MAX_STEPS);
+    struct normalizer *step = &t->normalizers[t->n_normalizers];
+    if (strcmp(type, "NFC") == 0)
+        *step = (struct normalizer){.kind = NORMALIZE_NFC};
+    else if (strcmp(type, "Replace") != 0)
+        return unsupported(where, "normalizer", type, e);
+    else if (!read_replacement(step, item, where, e))
+        return false;
+    t->n_normalizers++;
+    return true;
+}
+
+/* --- pre-tokenizer
+ * ---------------------------------------------------------------------------------------------- */
+
+static bool read_split(struct splitter *step, const cJSON *item, const char *where, struct err *e)
+{
+    static const char *const behaviors[] = {"Removed", "Isolated", "Contiguous", "MergedWithPrevious",
+                                            "MergedWithNext"};
+    const cJSON *pattern = json_get(item, "pattern");
+    const char *regex = NULL, *literal = NULL, *behavior = "";
+    if (!json_get_string(pattern, "Regex", &regex, where, e) ||
+        !json_get_string(pattern, "String", &literal, where, e) ||
+        !json_get_string(item, "behavior", &behavior, where, e) ||
+        !json_get_bool(item, "invert", &step->invert, where, e))
+        return false;
+    int i = 0;
+    while (i < 5 && strcmp(behavior, behaviors[i]) != 0)
+        i++;
+    if (i == 5)
+        return unsupported(where, "split behavior", behavior, e);
+    step->behavior = (enum split_behavior)i;
+    if (!regex && !literal)
+        return expected(where, "Split", "a pattern", pattern, e);
+    if (!(regex ? regex_new(&step->regex, regex, e) : regex_new_literal(&step->regex, literal, e)))
+        return err_wrap(e, "%s: pre_tokenizer", where);
+    return true;
+}
+
+static bool read_splitter(struct tokenizer *t, const cJSON *item, const char *type, const char *where,
+                          struct err *e)
+{
+    if (t->model.is_byte_level)
+        return unsupported(where, "pre-tokenizer behind ByteLevel", type, e);
+    if (t->n_splitters == TOKENIZER_MAX_STEPS)
+        return err_set(e, ERR_LIMIT, "%s: more than %d pre-tokenizers", where, TOKENIZER_MAX_STEPS);
+    struct splitter *step = &t->splitters[t->n_splitters];
+    *step = (struct splitter){.behavior = SPLIT_ISOLATED};
+    if (strcmp(type, "Split") == 0) {
+        if (!read_split(step, item, where, e))
+            return false;
+    } else if (strcmp(type, "ByteLevel") == 0) {
+        bool use_regex = true;
+        step->add_prefix_space = true;
+        if (!json_get_bool(item, "use_regex", &use_regex, where, e) ||
+            !json_get_bool(item, "add_prefix_space", &step->add_prefix_space, where, e))
+            return false;
+        t->model.is_byte_level = true;
+        if (use_regex && !regex_new(&step->regex, BYTE_LEVEL_PATTERN, e))
+            return false;
+        if (!use_regex && !step->add_prefix_space)
+            return true;
+    } else if (strcmp(type, "Digits") == 0) {
+        bool one_by_one = false;
+        if (!json_get_bool(item, "individual_digits", &one_by_one, where, e) ||
+            !regex_new(&step->regex, "\\p{N}", e))
+            return false;
+        step->behavior = one_by_one ? SPLIT_ISOLATED : SPLIT_CONTIGUOUS;
+    } else {
+        return unsupported(where, "pre-tokenizer", type, e);
+    }
+    t->n_splitters++;
+    return true;
+}
+
+/* --- post-processor
+ * --------------------------------------------------------------------------------------------- */
+
+/* The ids of one special token of a template. */
+static bool push_template_token(struct ids *out, const cJSON *tokens, const char *name, const char *where,
+                                struct err *e)
+{
+    const cJSON *ids = json_get(name ? json_get(tokens, name) : NULL, "ids");
+    if (!cJSON_IsArray(ids))
+        return err_set(e, ERR_FORMAT, "%s: post_processor: special token \"%.100s\" has no ids", where,
+                       name ? name : "");
+    for (const cJSON *id = ids->child; id; id = id->next) {
+        if (!cJSON_IsNumber(id) || !(id->valuedouble >= 0 && id->valuedouble < TOKENIZER_MAX_ID))
+            return expected(where, "post_processor: ids", "ids", id, e);
+        ids_push(out, (int32_t)id->valuedouble);
+    }
+    return true;
+}
+
+static bool read_template(struct ids *before, struct ids *after, const cJSON *item, const char *where,
+                          struct err *e)
+{
+    const cJSON *single = json_get(item, "single"), *tokens = json_get(item, "special_tokens");
+    if (!cJSON_IsArray(single))
+        return expected(where, "post_processor: single", "an array", single, e);
+    bool has_text = false;
+    for (const cJSON *piece = single->child; piece; piece = piece->next) {
+        const cJSON *text = json_get(piece, "Sequence"), *special = json_get(piece, "SpecialToken");
+        const char *name = NULL;
+        if (!json_get_string(text ? text : special, "id", &name, where, e))
+            return false;
+        if (text && (has_text || !name || strcmp(name, "A") != 0))
+            return unsupported(where, "post-processor template with the text", name ? name : "", e);
+        has_text = has_text || text;
+        if (!text && !push_template_token(has_text ? after : before, tokens, name, where, e))
+            return false;
+    }
+    return has_text || unsupported(where, "post-processor", "template without the text", e);
+}
+
+static bool read_processor(struct tokenizer *t, const cJSON *item, const char *type, const char *where,
+                           struct err *e)
+{
+    if (strcmp(type, "ByteLevel") == 0) /* adjusts offsets only */
+        return true;
+    if (strcmp(type, "TemplateProcessing") != 0)
+        return unsupported(where, "post-processor", type, e);
+    if (t->prefix.n + t->suffix.n > 0)
+        return unsupported(where, "post-processor", "two templates", e);
+    return read_template(&t->prefix, &t->suffix, item, where, e);
+}
+
+/* --- decoder
+ * ------------------------------------------------------------------------------------------------------ */
+
+static bool read_decoder(struct tokenizer *t, const cJSON *item, const char *type, const char *where,
+                         struct err *e)
+{
+    struct decoder *d = &t->decoder;
+    bool is_first = d->kind == DECODE_JOIN;
+    if (strcmp(type, "ByteLevel") == 0 && is_first) {
+        d->kind = DECODE_BYTE_LEVEL;
+        return true;
+    }
+    if (strcmp(type, "Fuse") == 0) { /* the pieces are put together in any case */
+        d->kind = is_first ? DECODE_CHAIN : d->kind;
+        return true;
+    }
+    if (d->kind == DECODE_BYTE_LEVEL)
+        return unsupported(where, "decoder beside ByteLevel", type, e);
+    d->kind = DECODE_CHAIN;
+    if (strcmp(type, "ByteFallback") == 0 && !d->byte_fallback) {
+        d->byte_fallback = true;
+        return true;
+    }
+    if (strcmp(type, "Replace") != 0 || d->byte_fallback)
+        return unsupported(where, d->byte_fallback ? "decoder behind ByteFallback" : "decoder", type, e);
+    if (d->n_replacements == TOKENIZER_MAX_STEPS)
+        return err_set(e, ERR_LIMIT, "%s: more than %d decoders", where, TOKENIZER_MAX_STEPS);
+    if (!read_replacement(&d->replacements[d->n_replacements], item, where, e))
+        return false;
+    d->n_replacements++;
+    return true;
+}
+
+/* --- added tokens
+ * --------------------------------------------------------------------------------------------------- */
+
+struct added_entry {
+    const char *text;
+    int64_t id;
+    bool single_word, lstrip, rstrip, normalized, special;
+};
+
+static bool read_added_entry(struct added_entry *out, const cJSON *item, const char *where, struct err *e)
+{
+    *out = (struct added_entry){.id = -1, .normalized = true};
+    if (!cJSON_IsObject(item))
+        return expected(where, "added_tokens", "objects", item, e);
+    if (!json_get_string(item, "content", &out->text, where, e) ||
+        !json_get_int(item, "id", &out->id, where, e) ||
+        !json_get_bool(item, "single_word", &out->single_word, where, e) ||
+        !json_get_bool(item, "lstrip", &out->lstrip, where, e) ||
+        !json_get_bool(item, "rstrip", &out->rstrip, where, e) ||
+        !json_get_bool(item, "normalized", &out->normalized, where, e) ||
+        !json_get_bool(item, "special", &out->special, where, e))
+        return false;
+    if (!out->text)
+        return expected(where, "added_tokens: content", "a string", NULL, e);
+    if (out->id < 0 || out->id >= TOKENIZER_MAX_ID)
+        return err_set(e, ERR_FORMAT, "%s: added_tokens: \"%.100s\": expected an id from 0 to %d, found %lld",
+                       where, out->text, TOKENIZER_MAX_ID - 1, (long long)out->id);
+    return true;
+}
+
+static bool add_to_set(struct tokenizer *t, const struct added_entry *a, int32_t id, struct err *e)
+{
+    struct str text = {a->text, strlen(a->text)};
+    struct buf scratch[2];
+    buf_init(&scratch[0], TOKENIZER_MAX_JSON_BYTES);
+    buf_init(&scratch[1], TOKENIZER_MAX_JSON_BYTES);
+    bool ok = !a->normalized || normalize(t->normalizers, t->n_normalizers, text, scratch, &text, e);
+    if (ok && text.n > 0) {
+        char *copy = xmalloc(text.n);
+        memcpy(copy, text.p, text.n);
+        added_set_push(a->normalized ? &t->added_normalized : &t->added_raw,
+                       (struct added_token){copy, text.n, id, a->single_word, a->lstrip, a->rstrip});
+    }
+    buf_fini(&scratch[0]);
+    buf_fini(&scratch[1]);
+    return ok;
+}
+
+static bool read_added_tokens(struct tokenizer *t, const cJSON *list, const char *where, struct err *e)
+{
+    if (list && !cJSON_IsArray(list) && !cJSON_IsNull(list))
+        return expected(where, "added_tokens", "an array", list, e);
+    struct ids special = {0};
+    bool ok = true;
+    for (const cJSON *item = list ? list->child : NULL; item && ok; item = item->next) {
+        struct added_entry a;
+        ok = read_added_entry(&a, item, where, e);
+        if (!ok || !*a.text) /* the library drops empty ones */
+            continue;
+        /* a token that the model has keeps the model's id, whatever is written here */
+        int32_t id = vocab_find(&t->model.vocab, a.text, strlen(a.text));
+        bool is_new;
+        if (id < 0) {
+            id = (int32_t)a.id;
+            ok = vocab_add(&t->model.vocab, a.text, strlen(a.text), id, &is_new, e);
+        }
+        ok = ok && add_to_set(t, &a, id, e);
+        if (ok && a.special)
+            ids_push(&special, id);
+    }
+    added_set_finish(&t->added_raw);
+    added_set_finish(&t->added_normalized);
+    t->is_special = xcalloc((size_t)t->model.vocab.n_ids + 1, 1);
+    for (size_t i = 0; i < special.n; i++)
+        t->is_special[special.p[i]] = 1;
+    ids_free(&special);
+    return ok;
+}
+
+bool tokenizer_load(struct tokenizer *t, const cJSON *root, const char *where, struct err *e)
+{
+    const char *version = "1.0";
+    if (!cJSON_IsObject(root))
+        return expected(where, "tokenizer", "an object", root, e);
+    if (!json_get_string(root, "version", &version, where, e))
+        return false;
+    if (strcmp(version, "1.0") != 0)
+        return unsupported(where, "tokenizer version", version, e);
+    /* the pre-tokenizer tells whether symbols are bytes; added tokens need the normalizer and the model's ids
+     */
+    return read_parts(t, json_get(root, "normalizer"), "normalizer", "normalizers", read_normalizer, where,
+                      e) &&
+           read_parts(t, json_get(root, "pre_tokenizer"), "pre-tokenizer", "pretokenizers", read_splitter,
+                      where, e) &&
+           read_parts(t, json_get(root, "decoder"), "decoder", "decoders", read_decoder, where, e) &&
+           read_model(&t->model, json_get(root, "model"), where, e) &&
+           read_added_tokens(t, json_get(root, "added_tokens"), where, e) &&
+           read_parts(t, json_get(root, "post_processor"), "post-processor", "processors", read_processor,
+                      where, e);
+}

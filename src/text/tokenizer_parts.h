@@ -1,0 +1,216 @@
+/* Inside the tokenizer: its parts and what the tokenizer_*.c files need of each other. Nobody else includes this.
+ *
+ * Text runs through: invalid bytes -> U+FFFD; added tokens that match raw text are cut out; each piece between them is
+ * normalised; added tokens that match normalised text are cut out; each remaining piece is split into words by
+ * the pre-tokenizers; each word becomes ids by BPE; the post-processor adds its tokens around.
+ */
+#ifndef MILKIT_TEXT_TOKENIZER_PARTS_H
+#define MILKIT_TEXT_TOKENIZER_PARTS_H
+
+#include "format/json.h"
+#include "text/tokenizer.h"
+
+/* Limits on what a tokenizer.json may ask for. */
+#define TOKENIZER_MAX_JSON_BYTES ((size_t)512 << 20)
+#define TOKENIZER_MAX_ID (1 << 22)    /* ids index arrays, so a small file must not name a huge one */
+#define TOKENIZER_MAX_STEPS 16        /* normalizers, pre-tokenizers, decoder parts */
+#define TOKENIZER_MAX_TEXT_BYTES ((size_t)1 << 30) /* positions are 31-bit */
+
+/* --- vocabulary (tokenizer_vocab.c): strings <-> ids and the merge table ------------------------------------- */
+
+struct vocab_slot {
+    uint32_t offset; /* of the token in text, plus 1; 0: free */
+    uint32_t n;
+    int32_t id;
+};
+
+struct vocab {
+    char *text; /* tokens, each with a 0 byte behind it */
+    size_t text_bytes, text_capacity;
+    uint32_t *offset_of_id; /* [n_ids], plus 1; 0: no such token */
+    int32_t n_ids;          /* largest id + 1 */
+    size_t ids_capacity;
+    struct vocab_slot *slots; /* open addressing, power of two, at most half full */
+    uint32_t n_slots, n_used;
+};
+
+void vocab_fini(struct vocab *v);
+/* Adds a token; *is_new tells whether its text was new. ERR_LIMIT for an id over the limit. The token becomes the
+ * text of the id even where the id had one. */
+bool vocab_add(struct vocab *v, const char *token, size_t n, int32_t id, bool *is_new, struct err *e) MUST_CHECK;
+int32_t vocab_find(const struct vocab *v, const char *token, size_t n); /* -1 when absent */
+const char *vocab_text(const struct vocab *v, int32_t id);              /* NULL when absent */
+
+struct merge_slot {
+    int32_t left, right; /* left < 0: free */
+    uint32_t rank;
+    int32_t id; /* of the merged token */
+};
+
+struct merges {
+    struct merge_slot *slots; /* open addressing, power of two, at most half full */
+    uint32_t n_slots;
+};
+
+void merges_init(struct merges *m, size_t n);
+void merges_fini(struct merges *m);
+/* A pair that is there already takes the new rank, as in the library. At most n calls after merges_init(n). */
+void merges_put(struct merges *m, int32_t left, int32_t right, uint32_t rank, int32_t id);
+const struct merge_slot *merges_find(const struct merges *m, int32_t left, int32_t right); /* NULL when absent */
+
+/* --- byte-level alphabet (tokenizer_vocab.c) ------------------------------------------------------------------ */
+
+/* The code point that stands for a byte: printable Latin-1 is itself, the rest follows from U+0100 on. */
+uint32_t byte_level_char(uint8_t byte);
+int byte_level_byte(uint32_t cp); /* -1 when cp is not in the alphabet */
+
+/* --- regular expressions (tokenizer_regex.c) ------------------------------------------------------------------ */
+
+struct regex;
+/* Compiles a pattern of the library's dialect; what would mean something else in PCRE2 is ERR_UNSUPPORTED. */
+bool regex_new(struct regex **out, const char *pattern, struct err *e) MUST_CHECK;
+/* A pattern that matches the text itself, which must not be empty. */
+bool regex_new_literal(struct regex **out, const char *text, struct err *e) MUST_CHECK;
+void regex_free(struct regex *r); /* accepts NULL */
+
+struct regex_scratch; /* of one thread */
+struct regex_scratch *regex_scratch_new(void);
+void regex_scratch_free(struct regex_scratch *s); /* accepts NULL */
+/* Looks for the first match at or after `from`; text must be well-formed UTF-8. An empty match at a place where
+ * `not_empty_at` stands does not count (pass SIZE_MAX for none). */
+bool regex_find(const struct regex *r, struct regex_scratch *s, const char *text, size_t n, size_t from,
+                size_t not_empty_at, bool *found, size_t *begin, size_t *end, struct err *e) MUST_CHECK;
+
+/* --- added tokens (tokenizer_added.c) --------------------------------------------------------------------------- */
+
+struct added_token {
+    char *text; /* as it is matched: normalised where the token asks for it */
+    size_t n;
+    int32_t id;
+    bool single_word, lstrip, rstrip;
+};
+
+/* Sorted bytewise: a range of it is a node of a trie. */
+struct added_set {
+    struct added_token *tokens;
+    size_t n, capacity;
+    uint32_t first[257]; /* tokens that start with byte b are first[b] .. first[b + 1] - 1 */
+    int only_first;      /* the byte that all tokens start with, or -1 */
+};
+
+void added_set_push(struct added_set *s, struct added_token token); /* takes token.text */
+void added_set_finish(struct added_set *s);                         /* sorts; drops the later of two equal texts */
+void added_set_fini(struct added_set *s);
+
+/* Walks over text: each call gives the next part, either plain text (token NULL) or a token. */
+struct added_walk {
+    const struct added_set *set;
+    const char *text;
+    size_t n;
+    size_t scan; /* where the search goes on */
+    size_t done; /* everything before was given out */
+    bool has_match;
+    size_t match_begin, match_end;
+    const struct added_token *match;
+};
+void added_walk_init(struct added_walk *w, const struct added_set *set, const char *text, size_t n);
+bool added_walk_next(struct added_walk *w, struct str *part, const struct added_token **token);
+
+/* --- normalizers (tokenizer_normalize.c) ------------------------------------------------------------------------ */
+
+enum normalizer_kind { NORMALIZE_NFC, NORMALIZE_REPLACE };
+struct normalizer {
+    enum normalizer_kind kind;
+    char *from, *to; /* REPLACE; from is not empty */
+};
+
+/* Appends NFC(text); text must be well-formed. nfc_is_stable: tells quickly that NFC(text) is text (may say no
+ * though it is). */
+bool nfc_is_stable(const char *text, size_t n);
+bool nfc_append(struct buf *out, const char *text, size_t n, struct err *e) MUST_CHECK;
+/* Runs all steps: *out is text itself or lies in one of the two buffers. */
+bool normalize(const struct normalizer *steps, int n_steps, struct str text, struct buf scratch[2], struct str *out,
+               struct err *e) MUST_CHECK;
+/* Appends text with every `from` replaced. */
+void replace_append(struct buf *out, const char *text, size_t n, const char *from, const char *to);
+
+/* --- pre-tokenizers (tokenizer_pretokenize.c) -------------------------------------------------------------------- */
+
+enum split_behavior { SPLIT_REMOVED, SPLIT_ISOLATED, SPLIT_CONTIGUOUS, SPLIT_MERGED_PREVIOUS, SPLIT_MERGED_NEXT };
+struct splitter {
+    struct regex *regex; /* NULL: only the space is looked after */
+    enum split_behavior behavior;
+    bool invert;
+    bool add_prefix_space; /* before splitting, to a piece that does not start with one */
+};
+
+typedef bool (*word_fn)(void *ctx, const char *word, size_t n, struct err *e);
+/* Gives each word of text, in order. prefixed: scratch for pieces that get a space, one for each step. */
+bool pretokenize(const struct splitter *steps, int n_steps, struct regex_scratch *scratch, struct buf *prefixed,
+                 const char *text, size_t n, word_fn fn, void *ctx, struct err *e) MUST_CHECK;
+
+/* --- BPE (tokenizer_bpe.c) ------------------------------------------------------------------------------------------ */
+
+struct bpe_model {
+    struct vocab vocab; /* tokens of the model and added tokens */
+    struct merges merges;
+    bool is_byte_level; /* symbols are bytes; else characters */
+    bool ignore_merges; /* a word that is a token is taken whole */
+    bool byte_fallback; /* an unknown character becomes <0xNN> tokens */
+    bool fuse_unk;
+    int32_t unk;                /* -1: unknown symbols are dropped */
+    int32_t byte_symbol[256];   /* byte level: token of a byte, or -1 */
+    int32_t ascii_symbol[128];  /* not byte level: token of a character, or -1 */
+    int32_t fallback_token[256]; /* <0xNN>, or -1 */
+};
+
+struct bpe_symbol {
+    int32_t id;
+    int32_t previous, next; /* -1: none */
+};
+
+struct bpe_cache_entry; /* ids of a short word met before */
+struct bpe_scratch {
+    struct bpe_symbol *symbols;
+    size_t symbols_capacity;
+    uint64_t *heap; /* rank << 32 | position */
+    size_t n_heap, heap_capacity;
+    struct buf word; /* the word in the byte-level alphabet */
+    struct bpe_cache_entry *cache; /* NULL: no cache */
+};
+/* with_cache: worth its memory for a text of some length. */
+void bpe_scratch_init(struct bpe_scratch *s, bool with_cache);
+void bpe_scratch_fini(struct bpe_scratch *s);
+/* n < 2^31. Appends the ids of one word. */
+void bpe_encode_word(const struct bpe_model *m, struct bpe_scratch *s, const char *word, size_t n, struct ids *out);
+
+/* --- decoder (tokenizer_decode.c) --------------------------------------------------------------------------------- */
+
+enum decoder_kind {
+    DECODE_JOIN,       /* no decoder: tokens with blanks between */
+    DECODE_BYTE_LEVEL, /* bytes of all tokens, then broken UTF-8 replaced */
+    DECODE_CHAIN       /* replacements in each token, then byte tokens */
+};
+struct decoder {
+    enum decoder_kind kind;
+    struct normalizer replacements[TOKENIZER_MAX_STEPS];
+    int n_replacements;
+    bool byte_fallback;
+};
+
+struct tokenizer {
+    struct bpe_model model;
+    struct normalizer normalizers[TOKENIZER_MAX_STEPS];
+    int n_normalizers;
+    struct splitter splitters[TOKENIZER_MAX_STEPS];
+    int n_splitters;
+    struct added_set added_raw, added_normalized;
+    uint8_t *is_special; /* [model.vocab.n_ids] */
+    struct ids prefix, suffix; /* what the post-processor adds */
+    struct decoder decoder;
+};
+
+/* Fills an empty tokenizer from its JSON (tokenizer_load.c). On failure what was filled is for tokenizer_free. */
+bool tokenizer_load(struct tokenizer *t, const cJSON *root, const char *where, struct err *e) MUST_CHECK;
+
+#endif
