@@ -37,7 +37,7 @@ static void store_message(struct err *e, const char *text, bool cut)
 /* Room for a prefix and a whole old message; the arguments may point into the message that is replaced. */
 #define SCRATCH_BYTES 2200
 
-bool err_set(struct err *e, enum err_code code, const char *fmt, ...)
+bool(err_set)(struct err *e, enum err_code code, const char *fmt, ...)
 {
     if (!e)
         return false;
@@ -53,7 +53,7 @@ bool err_set(struct err *e, enum err_code code, const char *fmt, ...)
     return false;
 }
 
-bool err_wrap(struct err *e, const char *fmt, ...)
+bool(err_wrap)(struct err *e, const char *fmt, ...)
 {
     if (!e)
         return false;
@@ -70,7 +70,7 @@ bool err_wrap(struct err *e, const char *fmt, ...)
     return false;
 }
 
-bool err_set_errno(struct err *e, const char *fmt, ...)
+bool(err_set_errno)(struct err *e, const char *fmt, ...)
 {
     int number = errno;
     if (!e)

@@ -37,7 +37,18 @@ bool err_set(struct err *e, enum err_code code, const char *fmt, ...) PRINTF_LIK
 bool err_wrap(struct err *e, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* Like err_set(ERR_IO) with ": <strerror(errno)>" appended; ENOSPC, ENOENT etc. stay readable. */
 bool err_set_errno(struct err *e, const char *fmt, ...) PRINTF_LIKE(2, 3);
-/* The exit status of design.md for a code: 0, 1, 2, 3, 4, 5, 6, 130. */
+
+/* The compiler sees that these return false, and so that what a failed call left unset is never read. */
+static inline bool err_false(bool always_false)
+{
+    (void)always_false;
+    return false;
+}
+#define err_set(...) err_false((err_set)(__VA_ARGS__))
+#define err_wrap(...) err_false((err_wrap)(__VA_ARGS__))
+#define err_set_errno(...) err_false((err_set_errno)(__VA_ARGS__))
+
+/* The exit status for a code: 0, 1, 2, 3, 4, 5, 6, 130. */
 int err_exit_status(enum err_code code);
 
 #endif
