@@ -351,6 +351,10 @@ bool infer_rule_CONCAT(struct infer *in)
     infer_int(in, "axis", MIL_INT_UNKNOWN, &at);
     if (at == MIL_INT_UNKNOWN)
         return true;
+    if (first->rank == 0) { /* scalars join to a vector */
+        sum = values->n;
+        return infer_out(in, 0, first->dtype, 1, &sum);
+    }
     if (!infer_axis(in, "axis", at, first->rank, &axis))
         return false;
     bool interleave = infer_bool(in, "interleave", false);

@@ -204,3 +204,535 @@ bool infer_rule_GATHER(struct infer *in)
         dims[rank++] = x->dims[i];
     return infer_out(in, 0, x->dtype, rank, dims);
 }
+
+bool infer_rule_GATHER_ALONG(struct infer *in)
+{
+    const struct mil_type *x, *indices;
+    int64_t at;
+    int axis;
+    if (!infer_tensor(in, "x", &x) || !infer_tensor(in, "indices", &indices))
+        return false;
+    if (x->rank != indices->rank)
+        return infer_fail(in, "x has rank %d, indices have rank %d", x->rank, indices->rank);
+    infer_int(in, "axis", 0, &at);
+    if (at != MIL_INT_UNKNOWN) {
+        if (!infer_axis(in, "axis", at, x->rank, &axis))
+            return false;
+        for (int i = 0; i < x->rank; i++) {
+            if (i != axis && !dims_meet(in, "sizes of x and indices", x->dims[i], indices->dims[i]))
+                return false;
+        }
+    }
+    return infer_out(in, 0, x->dtype, indices->rank, indices->dims);
+}
+
+bool infer_rule_GATHER_ND(struct infer *in)
+{
+    const struct mil_type *x, *indices;
+    int64_t dims[MIL_RANK_MAX * 2], batch;
+    int rank = 0;
+    if (!infer_tensor(in, "x", &x) || !infer_tensor(in, "indices", &indices))
+        return false;
+    infer_int(in, "batch_dims", 0, &batch);
+    if (batch == MIL_INT_UNKNOWN)
+        return true;
+    if (indices->rank < 1)
+        return infer_fail(in, "indices need at least one axis");
+    int64_t n = indices->dims[indices->rank - 1];
+    if (n < 0)
+        return true;
+    if (batch < 0 || batch >= indices->rank || n > x->rank - batch)
+        return infer_fail(in, "tuples of %lld indices behind %lld batch axes do not fit rank %d",
+                          (long long)n, (long long)batch, x->rank);
+    for (int i = 0; i < indices->rank - 1; i++)
+        dims[rank++] = indices->dims[i];
+    for (int i = (int)(batch + n); i < x->rank; i++)
+        dims[rank++] = x->dims[i];
+    return infer_out(in, 0, x->dtype, rank, dims);
+}
+
+/* ---- more products ---- */
+
+static bool einsum_fail(struct infer *in, struct str s)
+{
+    return infer_fail(in, "equation '%.*s' does not fit its operands", (int)(s.n < 64 ? s.n : 64), s.p);
+}
+
+bool infer_rule_EINSUM(struct infer *in)
+{
+    const struct mil_arg *values = mil_arg_find(in->op, "values");
+    int64_t sizes[128], dims[MIL_RANK_MAX];
+    struct str s;
+    if (!values || values->n < 1)
+        return infer_fail(in, "argument values is missing");
+    if (!infer_string(in, "equation", &s))
+        return true;
+    for (int i = 0; i < 128; i++)
+        sizes[i] = 0;
+    int i_value = 0, axis = 0, rank = 0;
+    bool in_result = false;
+    const struct mil_type *t = infer_binding_type(&values->bindings[0], in->types), *first = t;
+    for (size_t i = 0; i < s.n; i++) {
+        char c = s.p[i];
+        if (c == ' ')
+            continue;
+        if (!in_result && (!t || t->kind != MIL_TYPE_TENSOR || t->rank > MIL_RANK_MAX))
+            return infer_fail(in, "value %d must be a tensor of rank up to %d", i_value, MIL_RANK_MAX);
+        if (c == ',' || (c == '-' && i + 1 < s.n && s.p[i + 1] == '>')) {
+            if (in_result || axis != t->rank || (c == ',') != (i_value + 1 < values->n))
+                return einsum_fail(in, s);
+            axis = 0;
+            i_value++;
+            in_result = c == '-';
+            i += in_result ? 1 : 0;
+            t = in_result ? NULL : infer_binding_type(&values->bindings[i_value], in->types);
+            continue;
+        }
+        bool is_letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+        int64_t *size = &sizes[(unsigned char)c & 127];
+        if (!is_letter || (in_result && (*size == 0 || rank == MIL_RANK_MAX)) ||
+            (!in_result && axis >= t->rank))
+            return einsum_fail(in, s);
+        if (in_result) {
+            dims[rank++] = *size;
+            continue;
+        }
+        int64_t d = t->dims[axis++];
+        if (*size == 0 || *size == 1 || (*size < 0 && d > 1))
+            *size = d;
+        else if (d > 1 && *size > 1 && d != *size)
+            return einsum_fail(in, s);
+    }
+    return in_result ? infer_out(in, 0, first->dtype, rank, dims) : einsum_fail(in, s);
+}
+
+bool infer_rule_CONV_TRANSPOSE(struct infer *in)
+{
+    const struct mil_type *x, *weight;
+    struct window w = {0};
+    int64_t dims[MIL_RANK_MAX], groups;
+    int n;
+    if (!infer_tensor(in, "x", &x) || !infer_tensor(in, "weight", &weight) ||
+        !dtypes_meet(in, "x", x, "weight", weight))
+        return false;
+    if (x->rank < 3 || x->rank > 5 || weight->rank != x->rank)
+        return infer_fail(in, "needs x of rank 3 to 5 and a weight of the same rank, found %d and %d",
+                          x->rank, weight->rank);
+    if (!dims_meet(in, "channels of x and weight", x->dims[1], weight->dims[0]))
+        return false;
+    infer_int(in, "groups", 1, &groups);
+    if (groups != MIL_INT_UNKNOWN && groups < 1)
+        return infer_fail(in, "groups is %lld", (long long)groups);
+    w.n = x->rank - 2;
+    memcpy(w.kernel, weight->dims + 2, sizeof w.kernel[0] * (size_t)w.n);
+    if (!window_read(in, &w, "valid") || !infer_dim_mul(in, weight->dims[1], groups, &dims[1]))
+        return false;
+    dims[0] = x->dims[0];
+    int64_t given[MIL_RANK_MAX];
+    bool has_shape = infer_ints(in, "output_shape", given, MIL_RANK_MAX, &n) && n == x->rank;
+    for (int i = 0; i < w.n; i++) {
+        int64_t size = x->dims[i + 2], reach, *out = &dims[i + 2];
+        *out = MIL_DIM_UNKNOWN;
+        if (has_shape) {
+            *out = given[i + 2] < 0 ? MIL_DIM_UNKNOWN : given[i + 2];
+        } else if (w.known && size >= 0 && w.kernel[i] >= 0) {
+            if (!infer_dim_mul(in, size - (w.is_same || size == 0 ? 0 : 1), w.stride[i], out) || w.is_same)
+                continue;
+            if (w.kernel[i] < 1 || __builtin_mul_overflow(w.kernel[i] - 1, w.dilation[i], &reach) ||
+                !infer_dim_add(in, *out, reach, out) || !infer_dim_add(in, *out, 1, out))
+                return infer_fail(in, "the kernel of axis %d has no valid size", i + 2);
+            *out -= w.pad[2 * i] + w.pad[2 * i + 1];
+            if (*out < 0)
+                return infer_fail(in, "more is cut from axis %d than there is", i + 2);
+        }
+    }
+    return infer_out(in, 0, x->dtype, x->rank, dims);
+}
+
+bool infer_rule_POOL(struct infer *in)
+{
+    const struct mil_type *x;
+    struct window w = {0};
+    int64_t dims[MIL_RANK_MAX];
+    bool known = true;
+    if (!infer_tensor(in, "x", &x))
+        return false;
+    if (x->rank < 3 || x->rank > 5)
+        return infer_fail(in, "needs x of rank 3 to 5, found %d", x->rank);
+    w.n = x->rank - 2;
+    int64_t kernel[MIL_RANK_MAX * 2];
+    if (!window_ints(in, "kernel_sizes", w.n, MIL_DIM_UNKNOWN, 1, kernel, &known) ||
+        !window_read(in, &w, "valid"))
+        return false;
+    w.known &= known;
+    memcpy(w.kernel, kernel, sizeof w.kernel[0] * (size_t)w.n);
+    dims[0] = x->dims[0];
+    dims[1] = x->dims[1];
+    bool ceil_mode = infer_bool(in, "ceil_mode", false);
+    for (int i = 0; i < w.n; i++) {
+        if (!window_size(in, &w, i, x->dims[i + 2], ceil_mode, &dims[i + 2]))
+            return false;
+    }
+    return infer_out(in, 0, x->dtype, x->rank, dims);
+}
+
+bool infer_rule_ATTENTION(struct infer *in)
+{
+    const struct mil_type *query, *key, *value, *mask;
+    int64_t dims[MIL_RANK_MAX];
+    if (!infer_tensor(in, "query", &query) || !infer_tensor(in, "key", &key) ||
+        !infer_tensor(in, "value", &value) || !infer_tensor_optional(in, "attn_mask", &mask))
+        return false;
+    int rank = query->rank;
+    if (rank < 3 || key->rank != rank || value->rank != rank)
+        return infer_fail(in, "query, key and value need one rank of at least 3, found %d, %d and %d", rank,
+                          key->rank, value->rank);
+    for (int i = 0; i < rank - 2; i++) {
+        if (!dims_meet(in, "leading sizes of query and key", query->dims[i], key->dims[i]) ||
+            !dims_meet(in, "leading sizes of query and value", query->dims[i], value->dims[i]))
+            return false;
+    }
+    if (!dims_meet(in, "last sizes of query and key", query->dims[rank - 1], key->dims[rank - 1]) ||
+        !dims_meet(in, "lengths of key and value", key->dims[rank - 2], value->dims[rank - 2]))
+        return false;
+    if (mask) {
+        struct mil_type scores = {.kind = MIL_TYPE_TENSOR, .rank = rank};
+        int64_t merged[MIL_RANK_MAX];
+        int merged_rank;
+        memcpy(dims, query->dims, sizeof dims[0] * (size_t)rank);
+        dims[rank - 1] = key->dims[rank - 2];
+        scores.dims = dims;
+        if (!infer_broadcast(in, &scores, mask, &merged_rank, merged))
+            return false;
+    }
+    memcpy(dims, query->dims, sizeof dims[0] * (size_t)rank);
+    dims[rank - 1] = value->dims[rank - 1];
+    return infer_out(in, 0, query->dtype, rank, dims);
+}
+
+/* ---- reductions ---- */
+
+static bool reduce_out(struct infer *in, const struct mil_type *x, const bool *gone, enum mil_dtype d)
+{
+    int64_t dims[MIL_RANK_MAX];
+    int rank = 0;
+    bool keep = infer_bool(in, "keep_dims", false);
+    for (int i = 0; i < x->rank; i++) {
+        if (!gone[i])
+            dims[rank++] = x->dims[i];
+        else if (keep)
+            dims[rank++] = 1;
+    }
+    return infer_out(in, 0, d, rank, dims);
+}
+
+bool infer_rule_REDUCE(struct infer *in)
+{
+    const struct mil_type *x;
+    bool gone[MIL_RANK_MAX] = {false}, known;
+    if (!infer_tensor(in, "x", &x) || !infer_axes(in, "axes", x->rank, gone, &known))
+        return false;
+    if (!known && mil_arg_find(in->op, "axes"))
+        return true;
+    for (int i = 0; i < x->rank && !known; i++)
+        gone[i] = true;
+    return reduce_out(in, x, gone, x->dtype);
+}
+
+/* dtype named by an argument, `otherwise` when absent. */
+static enum mil_dtype named_dtype(struct infer *in, const char *name, enum mil_dtype otherwise)
+{
+    struct str s;
+    return infer_string(in, name, &s) ? mil_dtype_find(s.p, s.n) : otherwise;
+}
+
+bool infer_rule_REDUCE_ARG(struct infer *in)
+{
+    const struct mil_type *x;
+    bool gone[MIL_RANK_MAX] = {false};
+    int64_t at;
+    int axis;
+    if (!infer_tensor(in, "x", &x))
+        return false;
+    infer_int(in, "axis", -1, &at);
+    if (at == MIL_INT_UNKNOWN)
+        return true;
+    if (!infer_axis(in, "axis", at, x->rank, &axis))
+        return false;
+    gone[axis] = true;
+    enum mil_dtype d = named_dtype(in, "output_dtype", MIL_INT32);
+    if (!mil_dtype_is_integer(d))
+        return infer_fail(in, "output_dtype is no integer type");
+    return reduce_out(in, x, gone, d);
+}
+
+bool infer_rule_TOPK(struct infer *in)
+{
+    const struct mil_type *x;
+    int64_t dims[MIL_RANK_MAX], at, k;
+    int axis;
+    if (!infer_tensor(in, "x", &x))
+        return false;
+    infer_int(in, "axis", -1, &at);
+    infer_int(in, "k", 1, &k);
+    if (at == MIL_INT_UNKNOWN)
+        return true;
+    if (!infer_axis(in, "axis", at, x->rank, &axis))
+        return false;
+    if (k >= 0 && x->dims[axis] >= 0 && k > x->dims[axis])
+        return infer_fail(in, "k is %lld, axis %d has size %lld", (long long)k, axis,
+                          (long long)x->dims[axis]);
+    memcpy(dims, x->dims, sizeof dims[0] * (size_t)x->rank);
+    dims[axis] = k < 0 ? MIL_DIM_UNKNOWN : k;
+    if (!infer_out(in, 0, x->dtype, x->rank, dims) || !infer_bool(in, "return_indices", true))
+        return in->op->n_outputs > 0;
+    enum mil_dtype d = named_dtype(in, "output_indices_dtype", MIL_INT32);
+    if (!mil_dtype_is_integer(d))
+        return infer_fail(in, "output_indices_dtype is no integer type");
+    return infer_out(in, 1, d, x->rank, dims);
+}
+
+bool infer_rule_ARGSORT(struct infer *in)
+{
+    const struct mil_type *x;
+    return infer_tensor(in, "x", &x) && infer_out(in, 0, MIL_INT32, x->rank, x->dims);
+}
+
+/* ---- new tensors ---- */
+
+bool infer_rule_PAD(struct infer *in)
+{
+    const struct mil_type *x, *pad_type;
+    int64_t pad[MIL_RANK_MAX * 2], dims[MIL_RANK_MAX];
+    int n;
+    if (!infer_tensor(in, "x", &x) || !infer_tensor(in, "pad", &pad_type))
+        return false;
+    if (!infer_ints(in, "pad", pad, MIL_RANK_MAX * 2, &n))
+        return true;
+    if (n % 2 != 0 || n / 2 > x->rank)
+        return infer_fail(in, "pad has %d entries, expected two for each axis, at most %d", n, 2 * x->rank);
+    if (x->rank > 0)
+        memcpy(dims, x->dims, sizeof dims[0] * (size_t)x->rank);
+    for (int i = 0; i < n / 2; i++) {
+        int64_t *d = &dims[x->rank - n / 2 + i];
+        for (int k = 2 * i; k < 2 * i + 2; k++) {
+            if (pad[k] < 0 && pad[k] != MIL_INT_UNKNOWN)
+                return infer_fail(in, "pad has the entry %lld", (long long)pad[k]);
+            if (!infer_dim_add(in, *d, pad[k], d))
+                return false;
+        }
+    }
+    return infer_out(in, 0, x->dtype, x->rank, dims);
+}
+
+bool infer_rule_ONE_HOT(struct infer *in)
+{
+    const struct mil_type *indices, *on;
+    int64_t dims[MIL_RANK_MAX], at, size;
+    int axis;
+    if (!infer_tensor(in, "indices", &indices) || !infer_tensor_optional(in, "on_value", &on))
+        return false;
+    infer_int(in, "axis", -1, &at);
+    infer_int(in, "one_hot_vector_size", MIL_INT_UNKNOWN, &size);
+    if (at == MIL_INT_UNKNOWN)
+        return true;
+    if (size < 0 && size != MIL_INT_UNKNOWN)
+        return infer_fail(in, "one_hot_vector_size is %lld", (long long)size);
+    if (indices->rank == MIL_RANK_MAX)
+        return infer_fail(in, "the result has more than %d axes", MIL_RANK_MAX);
+    if (!infer_axis(in, "axis", at, indices->rank + 1, &axis))
+        return false;
+    for (int i = 0, k = 0; i <= indices->rank; i++)
+        dims[i] = i == axis ? (size < 0 ? MIL_DIM_UNKNOWN : size) : indices->dims[k++];
+    return infer_out(in, 0, on ? on->dtype : MIL_INT32, indices->rank + 1, dims);
+}
+
+bool infer_rule_RANGE_1D(struct infer *in)
+{
+    static const char *const names[3] = {"start", "end", "step"};
+    const struct mil_type *t;
+    double v[3];
+    int64_t whole, n = MIL_DIM_UNKNOWN;
+    bool known = true;
+    for (int i = 0; i < 3; i++) {
+        if (!infer_tensor(in, names[i], &t))
+            return false;
+        if (mil_dtype_is_integer(t->dtype)) {
+            infer_int(in, names[i], MIL_INT_UNKNOWN, &whole);
+            known &= whole != MIL_INT_UNKNOWN;
+            v[i] = (double)whole;
+        } else {
+            known &= mil_value_float(mil_arg_value(in->op, names[i]), &v[i]);
+        }
+    }
+    if (known) {
+        if (!(v[2] < 0 || v[2] > 0))
+            return infer_fail(in, "step is 0 or no number");
+        double count = ceil((v[1] - v[0]) / v[2]);
+        if (!(count < 0x1p62))
+            return infer_fail(in, "the range has no countable length");
+        n = count > 0 ? (int64_t)count : 0;
+    }
+    return infer_out(in, 0, t->dtype, 1, &n);
+}
+
+static bool shape_out(struct infer *in, enum mil_dtype d)
+{
+    int64_t dims[MIL_RANK_MAX];
+    int n;
+    if (!infer_ints(in, "shape", dims, MIL_RANK_MAX, &n))
+        return true;
+    for (int i = 0; i < n; i++) {
+        if (dims[i] < 0 && dims[i] != MIL_INT_UNKNOWN)
+            return infer_fail(in, "shape has the entry %lld", (long long)dims[i]);
+        if (dims[i] == MIL_INT_UNKNOWN)
+            dims[i] = MIL_DIM_UNKNOWN;
+    }
+    return infer_out(in, 0, d, n, dims);
+}
+
+bool infer_rule_FILL(struct infer *in)
+{
+    const struct mil_type *value;
+    return infer_tensor_optional(in, "value", &value) && shape_out(in, value ? value->dtype : MIL_FP32);
+}
+
+bool infer_rule_FILL_LIKE(struct infer *in)
+{
+    const struct mil_type *ref, *value;
+    return infer_tensor(in, "ref_tensor", &ref) && infer_tensor_optional(in, "value", &value) &&
+           infer_out(in, 0, value ? value->dtype : MIL_FP32, ref->rank, ref->dims);
+}
+
+bool infer_rule_SHAPE(struct infer *in)
+{
+    const struct mil_type *x;
+    if (!infer_tensor(in, "x", &x))
+        return false;
+    int64_t n = x->rank;
+    return infer_out(in, 0, MIL_INT32, 1, &n);
+}
+
+bool infer_rule_NON_ZERO(struct infer *in)
+{
+    const struct mil_type *x;
+    int64_t dims[2] = {MIL_DIM_UNKNOWN, 0};
+    if (!infer_tensor(in, "x", &x))
+        return false;
+    dims[1] = x->rank;
+    return infer_out(in, 0, MIL_INT32, 2, dims);
+}
+
+bool infer_rule_FLATTEN2D(struct infer *in)
+{
+    const struct mil_type *x;
+    int64_t dims[2], axis;
+    if (!infer_tensor(in, "x", &x))
+        return false;
+    infer_int(in, "axis", 1, &axis);
+    if (axis == MIL_INT_UNKNOWN)
+        return true;
+    if (axis < -x->rank || axis > x->rank)
+        return infer_fail(in, "axis %lld is outside rank %d", (long long)axis, x->rank);
+    int at = (int)(axis < 0 ? axis + x->rank : axis);
+    return infer_dim_product(in, x->dims, 0, at, &dims[0]) &&
+           infer_dim_product(in, x->dims, at, x->rank, &dims[1]) && infer_out(in, 0, x->dtype, 2, dims);
+}
+
+/* Channels of [n, c, h, w] divided by factor squared and height and width multiplied by it, or the other way.
+ */
+static bool move_blocks(struct infer *in, const char *factor_name, bool to_channels)
+{
+    const struct mil_type *x;
+    int64_t f, square, dims[4];
+    if (!infer_tensor(in, "x", &x))
+        return false;
+    infer_int(in, factor_name, MIL_INT_UNKNOWN, &f);
+    if (x->rank != 4)
+        return infer_fail(in, "needs x of rank 4, found %d", x->rank);
+    if (f == MIL_INT_UNKNOWN)
+        return true;
+    if (f < 1 || f > INT32_MAX)
+        return infer_fail(in, "%s is %lld", factor_name, (long long)f);
+    square = f * f;
+    for (int i = 0; i < 4; i++) {
+        int64_t d = x->dims[i], by = i == 0 ? 1 : i == 1 ? square : f;
+        bool divide = (i == 1) != to_channels;
+        dims[i] = d;
+        if (divide && d >= 0 && d % by != 0)
+            return infer_fail(in, "axis %d has size %lld, which %lld does not divide", i, (long long)d,
+                              (long long)by);
+        if (divide)
+            dims[i] = d < 0 ? MIL_DIM_UNKNOWN : d / by;
+        else if (!infer_dim_mul(in, d, by, &dims[i]))
+            return false;
+    }
+    return infer_out(in, 0, x->dtype, 4, dims);
+}
+
+bool infer_rule_DEPTH_TO_SPACE(struct infer *in)
+{
+    return move_blocks(in, "block_size", false);
+}
+
+bool infer_rule_SPACE_TO_DEPTH(struct infer *in)
+{
+    return move_blocks(in, "block_size", true);
+}
+
+bool infer_rule_PIXEL_SHUFFLE(struct infer *in)
+{
+    return move_blocks(in, "upscale_factor", false);
+}
+
+bool infer_rule_PIXEL_UNSHUFFLE(struct infer *in)
+{
+    return move_blocks(in, "downscale_factor", true);
+}
+
+bool infer_rule_SLIDING_WINDOWS(struct infer *in)
+{
+    const struct mil_type *x;
+    int64_t at, size, stride, dims[MIL_RANK_MAX + 1];
+    int axis, rank = 0;
+    if (!infer_tensor(in, "x", &x))
+        return false;
+    infer_int(in, "axis", MIL_INT_UNKNOWN, &at);
+    infer_int(in, "size", MIL_INT_UNKNOWN, &size);
+    infer_int(in, "stride", 1, &stride);
+    if (at == MIL_INT_UNKNOWN || size == MIL_INT_UNKNOWN || stride == MIL_INT_UNKNOWN)
+        return true;
+    if (!infer_axis(in, "axis", at, x->rank, &axis))
+        return false;
+    if (size < 1 || stride < 1 || (x->dims[axis] >= 0 && size > x->dims[axis]))
+        return infer_fail(in, "windows of size %lld and stride %lld do not fit axis %d of size %lld",
+                          (long long)size, (long long)stride, axis, (long long)x->dims[axis]);
+    for (int i = 0; i < x->rank; i++) {
+        dims[rank++] = i != axis || x->dims[i] < 0 ? x->dims[i] : (x->dims[i] - size) / stride + 1;
+        if (i == axis)
+            dims[rank++] = size;
+    }
+    return infer_out(in, 0, x->dtype, rank, dims);
+}
+
+bool infer_rule_UPSAMPLE(struct infer *in)
+{
+    static const char *const names[2] = {"scale_factor_height", "scale_factor_width"};
+    const struct mil_type *x;
+    int64_t dims[MIL_RANK_MAX];
+    if (!infer_tensor(in, "x", &x))
+        return false;
+    if (x->rank < 3)
+        return infer_fail(in, "needs x of rank 3 or more, found %d", x->rank);
+    memcpy(dims, x->dims, sizeof dims[0] * (size_t)x->rank);
+    for (int i = 0; i < 2; i++) {
+        int64_t *d = &dims[x->rank - 2 + i];
+        double factor = 1;
+        if (mil_arg_find(in->op, names[i]) && !mil_value_float(mil_arg_value(in->op, names[i]), &factor))
+            return true;
+        if (!(factor > 0 && factor < 0x1p31) || (double)*d * factor > 0x1p62)
+            return infer_fail(in, "%s has no valid value", names[i]);
+        *d = *d < 0 ? MIL_DIM_UNKNOWN : (int64_t)floor((double)*d * factor);
+    }
+    return infer_out(in, 0, x->dtype, x->rank, dims);
+}

@@ -64,7 +64,7 @@
     X(SPACE_TO_DEPTH)   /* spatial axes to channels */                                                                 \
     X(PIXEL_SHUFFLE)    /* channels to spatial axes, by upscale_factor */                                              \
     X(PIXEL_UNSHUFFLE)  /* spatial axes to channels, by downscale_factor */                                            \
-    X(SLIDING_WINDOWS)  /* windows of size along axis */                                                               \
+    X(SLIDING_WINDOWS)  /* windows along axis, elements on a new axis behind */                                                              \
     X(READ_STATE)       /* the tensor in the state */                                                                  \
     X(WRITE_STATE)      /* no result; data has the state's type */                                                     \
     X(CONSTEXPR_AFFINE) /* shape of quantized_data, dtype of scale */                                                  \
