@@ -1,0 +1,242 @@
+/* Copies what a package takes over from the checkpoint and writes meta.yaml. */
+#include "convert/files.h"
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CONFIG_BYTES_MAX ((size_t)16 << 20)
+
+/* Copied as they are when the checkpoint has them. */
+static const char *const copied_files[] = {
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
+    "vocab.json",
+    "merges.txt",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "special_tokens_map.json",
+    "preprocessor_config.json",
+    "generation_config.json",
+};
+
+char *convert_embeddings_name(const char *prefix)
+{
+    return xasprintf("%s_embeddings", prefix);
+}
+
+char *convert_chunk_name(const char *prefix, int i_chunk, int n_chunks)
+{
+    return xasprintf("%s_FFN_PF_chunk_%02dof%02d", prefix, i_chunk + 1, n_chunks);
+}
+
+char *convert_head_name(const char *prefix)
+{
+    return xasprintf("%s_lm_head", prefix);
+}
+
+/* A pointer of git LFS in the place of a file would make a package that looks whole. */
+static bool copy_file(const char *from, const char *to, struct err *e)
+{
+    struct map_file *map = NULL;
+    if (!map_open(&map, from, e))
+        return false;
+    map_close(map);
+    return file_copy(from, to, e);
+}
+
+/* tokenizer_class of tokenizer_config.json, heap; NULL when it says none. */
+static bool read_tokenizer_class(const char *checkpoint, char **out, struct err *e)
+{
+    char *path = path_join(checkpoint, "tokenizer_config.json");
+    cJSON *config = NULL;
+    const char *name = NULL;
+    bool ok = true;
+    *out = NULL;
+    if (path_exists(path)) {
+        ok = json_read_file(&config, path, CONFIG_BYTES_MAX, e) &&
+             json_get_string(config, "tokenizer_class", &name, path, e);
+        if (ok && name)
+            *out = xstrdup(name);
+    }
+    cJSON_Delete(config);
+    free(path);
+    return ok;
+}
+
+/* The source's text with one key more before the last brace: everything else stays byte for byte. */
+static void put_config(struct buf *b, const char *text, size_t bytes, const char *tokenizer_class)
+{
+    size_t end = bytes;
+    while (end > 0 && text[end - 1] != '}')
+        end--;
+    size_t last = end > 0 ? end - 1 : 0;
+    while (last > 0 && strchr(" \t\r\n", text[last - 1]))
+        last--;
+    buf_append(b, text, last);
+    buf_puts(b, ",\n  \"tokenizer_class\": ");
+    json_put_string(b, tokenizer_class, strlen(tokenizer_class));
+    buf_puts(b, "\n}\n");
+}
+
+static bool copy_config(const char *checkpoint, const char *folder, struct err *e)
+{
+    char *from = path_join(checkpoint, "config.json"), *to = path_join(folder, "config.json");
+    char *text = NULL, *tokenizer_class = NULL;
+    size_t bytes = 0;
+    cJSON *config = NULL;
+    struct buf b;
+    buf_init(&b, 2 * CONFIG_BYTES_MAX);
+    bool ok = file_read(&text, &bytes, from, CONFIG_BYTES_MAX, e) &&
+              json_parse(&config, text, bytes, from, e) &&
+              read_tokenizer_class(checkpoint, &tokenizer_class, e);
+    if (ok) {
+        const cJSON *present = json_get(config, "tokenizer_class");
+        if (tokenizer_class && !present)
+            put_config(&b, text, bytes, tokenizer_class);
+        else
+            buf_append(&b, text, bytes);
+        ok = file_write(to, b.p, b.n, e);
+    }
+    buf_fini(&b);
+    cJSON_Delete(config);
+    free(tokenizer_class);
+    free(text);
+    free(from);
+    free(to);
+    return ok;
+}
+
+bool convert_copy_files(const struct convert_options *o, const char *folder, bool *has_tokenizer,
+                        struct err *e)
+{
+    *has_tokenizer = false;
+    bool ok = copy_config(o->checkpoint, folder, e);
+    for (size_t i = 0; i < sizeof copied_files / sizeof copied_files[0] && ok; i++) {
+        char *from = path_join(o->checkpoint, copied_files[i]), *to = path_join(folder, copied_files[i]);
+        if (path_exists(from)) {
+            ok = copy_file(from, to, e);
+            *has_tokenizer = *has_tokenizer || strcmp(copied_files[i], "tokenizer.json") == 0;
+        }
+        free(from);
+        free(to);
+    }
+    return ok;
+}
+
+/* ---- meta.yaml ---- */
+
+/* The model's name for people: "Qwen-Qwen3-0.6B" of a hub cache folder
+ * (models--Qwen--Qwen3-0.6B/snapshots/...), else the folder's name. Heap. */
+static char *model_name(const char *checkpoint)
+{
+    char *real = realpath(checkpoint, NULL);
+    const char *path = real ? real : checkpoint;
+    const char *hub = strstr(path, "/models--");
+    char *name;
+    if (hub) {
+        hub += strlen("/models--");
+        name = xasprintf("%.*s", (int)strcspn(hub, "/"), hub);
+        char *to = name;
+        for (const char *p = name; *p; p++) {
+            *to++ = *p;
+            if (p[0] == '-' && p[1] == '-')
+                p++;
+        }
+        *to = '\0';
+    } else {
+        name = path_base(path);
+    }
+    free(real);
+    return name;
+}
+
+static bool read_sampling(const char *checkpoint, struct meta *meta, struct err *e)
+{
+    char *path = path_join(checkpoint, "generation_config.json");
+    cJSON *config = NULL;
+    bool ok = true;
+    if (path_exists(path)) {
+        int64_t top_k = -1;
+        ok = json_read_file(&config, path, CONFIG_BYTES_MAX, e) &&
+             json_get_bool(config, "do_sample", &meta->do_sample, path, e) &&
+             json_get_double(config, "temperature", &meta->temperature, path, e) &&
+             json_get_double(config, "top_p", &meta->top_p, path, e) &&
+             json_get_int(config, "top_k", &top_k, path, e);
+        static const char *const keys[] = {"do_sample", "temperature", "top_p", "top_k"};
+        for (int i = 0; i < 4 && ok; i++) {
+            const cJSON *item = json_get(config, keys[i]);
+            meta->has_recommended_sampling = meta->has_recommended_sampling || (item && !cJSON_IsNull(item));
+        }
+        meta->top_k = top_k;
+    }
+    cJSON_Delete(config);
+    free(path);
+    return ok;
+}
+
+static char *compiled_name(char *name)
+{
+    char *full = xasprintf("%s.mlmodelc", name);
+    free(name);
+    return full;
+}
+
+static void fill_meta(const struct convert_options *o, const struct arch_model *m, const char *prefix,
+                      struct meta *meta)
+{
+    const struct arch_settings *s = &m->settings;
+    char *model = model_name(o->checkpoint);
+    meta->name = xasprintf("anemll-%s-ctx%lld", model, (long long)s->context_length);
+    free(meta->version);
+    meta->version = xstrdup("0.3.5");
+    meta->description =
+        xasprintf("%s for the Apple Neural Engine\nContext length: %lld\nBatch size: %lld\nChunks: %d", model,
+                  (long long)s->context_length, (long long)s->batch_size, s->n_chunks);
+    free(model);
+    meta->author = xstrdup("milkit");
+    meta->framework = xstrdup("Core ML");
+    meta->language = xstrdup("C");
+    meta->architecture = xstrdup(m->family->name);
+    meta->context_length = s->context_length;
+    meta->batch_size = s->batch_size;
+    meta->lut_embeddings = meta->lut_ffn = meta->lut_lmhead = META_NONE;
+    meta->num_chunks = s->n_chunks;
+    meta->model_prefix = xstrdup(prefix);
+    /* ANEMLL's loaders strip the extension and look for both, so this is right for .mlpackage too. */
+    meta->embeddings = compiled_name(convert_embeddings_name(prefix));
+    meta->lm_head = compiled_name(convert_head_name(prefix));
+    meta->ffn = compiled_name(convert_chunk_name(prefix, 0, s->n_chunks));
+    meta->split_lm_head = s->split_lm_head;
+    meta->vocab_size = m->vocab_size;
+    meta->n_lm_head_chunk_sizes = s->split_lm_head;
+    meta->lm_head_chunk_sizes = xcalloc((size_t)s->split_lm_head, sizeof *meta->lm_head_chunk_sizes);
+    for (int i = 0; i < s->split_lm_head; i++)
+        meta->lm_head_chunk_sizes[i] =
+            m->vocab_size / s->split_lm_head + (i < m->vocab_size % s->split_lm_head);
+    meta->prefill_dynamic_slice = true;
+    meta->prefill_last_token_output = true;
+    meta->hidden_size = m->hidden_size;
+    meta->num_layers = m->n_layers;
+}
+
+bool convert_write_meta(const struct convert_options *o, const struct arch_model *m, const char *prefix,
+                        const char *folder, struct err *e)
+{
+    struct meta *meta = meta_new();
+    char *path = path_join(folder, "meta.yaml");
+    struct buf b;
+    buf_init(&b, (size_t)16 << 20);
+    fill_meta(o, m, prefix, meta);
+    m->family->fill_meta(m, meta);
+    bool ok = read_sampling(o->checkpoint, meta, e);
+    if (ok) {
+        meta_write(meta, &b);
+        ok = !b.failed || err_set(e, ERR_LIMIT, "%s: too large", path);
+        ok = ok && file_write(path, b.p, b.n, e);
+    }
+    buf_fini(&b);
+    free(path);
+    meta_free(meta);
+    return ok;
+}

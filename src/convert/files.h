@@ -1,0 +1,17 @@
+/* The files of a package beside its models: settings, tokenizer, meta.yaml. Internal to convert. */
+#ifndef MILKIT_CONVERT_FILES_H
+#define MILKIT_CONVERT_FILES_H
+
+#include "convert/convert.h"
+
+/* config.json of the source with tokenizer_class, the tokenizer's files, generation_config.json. */
+bool convert_copy_files(const struct convert_options *o, const char *folder, bool *has_tokenizer,
+                        struct err *e) MUST_CHECK;
+bool convert_write_meta(const struct convert_options *o, const struct arch_model *m, const char *prefix,
+                        const char *folder, struct err *e) MUST_CHECK;
+/* Names of the parts' files without extension, heap. */
+char *convert_embeddings_name(const char *prefix);
+char *convert_chunk_name(const char *prefix, int i_chunk, int n_chunks);
+char *convert_head_name(const char *prefix);
+
+#endif
