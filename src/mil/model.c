@@ -36,42 +36,6 @@ void mil_model_close(struct mil_model *m)
     free(m);
 }
 
-struct mil_function *mil_function_find(const struct mil_model *m, const char *name)
-{
-    for (int i = 0; i < m->program->n_functions; i++)
-        if (strcmp(m->program->functions[i]->name, name) == 0)
-            return m->program->functions[i];
-    return NULL;
-}
-
-const char *mil_default_function_name(const struct mil_model *m)
-{
-    const struct mil_description *d = &m->description;
-    if (d->has_functions) {
-        if (d->default_function_name && d->default_function_name[0])
-            return d->default_function_name;
-        return d->n_functions > 0 && d->functions[0].name ? d->functions[0].name : "main";
-    }
-    /* Without a table there is one function; "main" by convention, but whatever it is called, it is the one.
-     */
-    if (!mil_function_find(m, "main") && m->program->n_functions == 1)
-        return m->program->functions[0]->name;
-    return "main";
-}
-
-const struct mil_function_description *mil_function_description_find(const struct mil_model *m,
-                                                                     const char *name)
-{
-    const struct mil_description *d = &m->description;
-    if (!d->has_functions)
-        return d->n_functions == 1 && strcmp(name, mil_default_function_name(m)) == 0 ? &d->functions[0]
-                                                                                      : NULL;
-    for (int i = 0; i < d->n_functions; i++)
-        if (d->functions[i].name && strcmp(d->functions[i].name, name) == 0)
-            return &d->functions[i];
-    return NULL;
-}
-
 /* ---- weights ---- */
 
 static enum blob_type blob_type_of(enum mil_dtype d)
