@@ -19,5 +19,9 @@ bool mil_write_mlpackage_files(const struct mil_model *m, const char *folder, bo
 /* milkit compile: X.mlpackage (or X.mlmodel with weights beside it) -> out (atomic; an existing one is refused unless
  * replace). Weight files are copied. */
 bool mil_compile(const char *path, const char *out, bool replace, struct err *e) MUST_CHECK;
+/* The same with the compiler versions to be printed; NULL: MIL_COREMLC_COMPONENT and MIL_COREMLC_VERSION. */
+struct mil_text_options;
+bool mil_compile_as(const char *path, const char *out, bool replace, const struct mil_text_options *versions,
+                    struct err *e) MUST_CHECK;
 
 #endif
