@@ -14,8 +14,8 @@ bool wire_unpack(ProtobufCMessage **out, struct arena **arena, const ProtobufCMe
                  const uint8_t *data, size_t bytes, const char *where, struct err *e) MUST_CHECK;
 /* Appends the packed message. */
 bool wire_pack(const ProtobufCMessage *message, struct buf *out, struct err *e) MUST_CHECK;
-/* Field number of the next field of a message at *offset, which moves behind it; 0 at the end or when
- * damaged. */
+/* Field number of the next field of a message at *offset, which moves behind it; 0 at the end, or
+ * when it is damaged (then *offset stays). */
 uint32_t wire_next_field(const uint8_t *data, size_t bytes, size_t *offset);
 
 /* An element type in a program. 0 or MIL_DTYPE_NONE when unknown. */

@@ -81,8 +81,10 @@ static const char *wire_field_read(struct wire_field *f, const uint8_t *data, si
 uint32_t wire_next_field(const uint8_t *data, size_t bytes, size_t *offset)
 {
     struct wire_field f;
-    if (*offset >= bytes || wire_field_read(&f, data, bytes, offset))
+    size_t end = *offset;
+    if (end >= bytes || wire_field_read(&f, data, bytes, &end))
         return 0;
+    *offset = end;
     return f.number;
 }
 
