@@ -1,0 +1,121 @@
+"""Does coremltools agree with a package that milkit wrote?
+
+    python check_package.py PACKAGE CHECKPOINT
+
+Needs coremltools and numpy; run by hand, never by the test suite. For every .mlpackage: the specification loads, its
+program is parsed back by coremltools' own reader, function by function (types of all results are inferred again there and
+compared with the declared ones), the description names what the functions take and give, and every weight that comes from a
+checkpoint tensor equals that tensor rounded to fp16. For every .mlmodelc beside it: the weight file is the same.
+"""
+import glob
+import json
+import logging
+import os
+import struct
+import sys
+import warnings
+
+warnings.filterwarnings("ignore")
+logging.disable(logging.WARNING)
+import numpy as np
+import coremltools as ct
+from coremltools.converters.mil.frontend.milproto import load as milproto
+
+
+def checkpoint_tensors(folder):
+    out = {}
+    for path in sorted(glob.glob(os.path.join(folder, "*.safetensors"))):
+        if os.path.basename(path).startswith("golden"):
+            continue
+        with open(path, "rb") as f:
+            n = struct.unpack("<Q", f.read(8))[0]
+            header = json.loads(f.read(n))
+        data = np.memmap(path, np.uint8, "r", 8 + n)
+        for name, t in header.items():
+            if name == "__metadata__":
+                continue
+            raw = data[t["data_offsets"][0] : t["data_offsets"][1]]
+            if t["dtype"] == "BF16":
+                v = (raw.view("<u2").astype(np.uint32) << 16).view(np.float32)
+            else:
+                v = raw.view({"F16": "<f2", "F32": "<f4", "F64": "<f8"}[t["dtype"]])
+            out[name] = v.reshape(t["shape"]).astype(np.float16)
+    return out
+
+
+def tensor_of(const_name, tensors):
+    """model.layers.0.self_attn.q_proj.weight of layers_0_self_attn_q_proj_weight"""
+    if not hasattr(tensor_of, "names"):
+        tensor_of.names = {n.removeprefix("model.").replace(".", "_"): n for n in tensors}
+    return tensor_of.names.get(const_name)
+
+
+def head_rows(const_name, tensors, seen):
+    """Part i of the head: rows follow one another."""
+    if not const_name.startswith("lm_head_"):
+        return None
+    return tensors.get("lm_head.weight", tensors["model.embed_tokens.weight"])
+
+
+def check(path, tensors):
+    model = ct.models.MLModel(path, skip_model_load=True)
+    spec = model.get_spec()
+    assert spec.specificationVersion == 9, spec.specificationVersion
+    weights_dir = os.path.join(path, "Data/com.apple.CoreML/weights")
+    program = milproto.load(spec, specification_version=9, file_weights_dir=weights_dir)
+    described = {f.name: f for f in spec.description.functions} or {"main": spec.description}
+    assert set(program.functions) == set(described), (list(program.functions), list(described))
+    n_weights = n_ops = row = 0
+    for name, function in program.functions.items():
+        d = described[name]
+        states = [s.name for s in d.state] if hasattr(d, "state") else []
+        assert [i.name for i in d.input] + states == list(function.inputs), name
+        assert [o.name for o in d.output] == [o.name for o in function.outputs], name
+        for op in function.operations:
+            n_ops += 1
+            if op.op_type != "const" or not isinstance(op.val.val, np.ndarray) or op.val.val.size < 10:
+                continue
+            v, tensor = op.val.val, tensor_of(op.name, tensors)
+            assert v.dtype == np.float16, (op.name, v.dtype)
+            head = head_rows(op.name, tensors, row)
+            if tensor:
+                expected = tensors[tensor]
+            elif head is not None:
+                expected = head[row : row + v.shape[0]]
+                row += v.shape[0]
+            else:
+                assert op.name.startswith("rope_"), op.name
+                continue
+            same = v.reshape(-1).view(np.uint16) == expected.reshape(-1).view(np.uint16)
+            assert same.all(), (op.name, int((~same).sum()))
+            n_weights += 1
+        # What the program declares is what the reader infers.
+        declared = spec.mlProgram.functions[name].block_specializations["CoreML8"].operations
+        types = {o.name: o.type for op in declared for o in op.outputs}
+        for op in function.operations:
+            for o in op.outputs:
+                if o.name in types and types[o.name].HasField("tensorType"):
+                    dims = [x.constant.size if x.HasField("constant") else None for x in types[o.name].tensorType.dimensions]
+                    assert len(dims) == len(o.shape), (o.name, dims, o.shape)
+                    for a, b in zip(dims, o.shape):
+                        assert a is None or not isinstance(b, (int, np.integer)) or a == b, (o.name, dims, o.shape)
+    if row:
+        assert row == tensors["model.embed_tokens.weight"].shape[0], row
+    compiled = path.removesuffix(".mlpackage") + ".mlmodelc"
+    if os.path.isdir(compiled):
+        a = open(os.path.join(weights_dir, "weight.bin"), "rb").read()
+        b = open(os.path.join(compiled, "weights/weight.bin"), "rb").read()
+        assert a == b, compiled
+    print(f"{os.path.basename(path)}: functions {', '.join(program.functions)}, {n_ops} ops, {n_weights} weights equal")
+    return n_weights
+
+
+def main():
+    package, checkpoint = sys.argv[1:3]
+    tensors = checkpoint_tensors(checkpoint)
+    parts = sorted(glob.glob(os.path.join(package, "*.mlpackage")))
+    assert len(parts) >= 3, parts
+    assert sum(check(p, tensors) for p in parts) > 0
+
+
+main()

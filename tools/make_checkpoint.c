@@ -1,0 +1,238 @@
+/* Writes a checkpoint with the shapes of a published model and random weights: for measuring conversion and
+ * speed without a download. The same seed gives the same bytes.
+ *
+ * make_checkpoint DIR [--layers N] [--seed N] [--size 0.6b|1.7b|4b] [--dtype bf16|f16|f32]
+ *
+ * Weights are about normal with the spread of trained ones (0.02), norms are near 1.
+ */
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+struct shape {
+    const char *name;
+    int hidden, intermediate, layers, heads, kv_heads, head_dim, vocab;
+    bool tied;
+};
+
+static const struct shape sizes[] = {
+    {"0.6b", 1024, 3072, 28, 16, 8, 128, 151936, true},
+    {"1.7b", 2048, 6144, 28, 16, 8, 128, 151936, true},
+    {"4b", 2560, 9728, 36, 32, 8, 128, 151936, true},
+};
+
+struct tensor {
+    char name[96];
+    long rows, columns; /* columns 0: a vector */
+};
+
+#define TENSORS_MAX 1024
+#define BLOCK 65536
+
+static struct tensor tensors[TENSORS_MAX];
+static int n_tensors;
+
+static void add(long rows, long columns, const char *name)
+{
+    struct tensor *t = &tensors[n_tensors++];
+    snprintf(t->name, sizeof t->name, "%s", name);
+    t->rows = rows;
+    t->columns = columns;
+}
+
+static void add_layer(int layer, long rows, long columns, const char *name)
+{
+    char full[96];
+    snprintf(full, sizeof full, "model.layers.%d.%s", layer, name);
+    add(rows, columns, full);
+}
+
+static void list_tensors(const struct shape *s)
+{
+    long width = (long)s->heads * s->head_dim, kv_width = (long)s->kv_heads * s->head_dim;
+    add(s->vocab, s->hidden, "model.embed_tokens.weight");
+    for (int i = 0; i < s->layers; i++) {
+        add_layer(i, s->hidden, 0, "input_layernorm.weight");
+        add_layer(i, s->hidden, s->intermediate, "mlp.down_proj.weight");
+        add_layer(i, s->intermediate, s->hidden, "mlp.gate_proj.weight");
+        add_layer(i, s->intermediate, s->hidden, "mlp.up_proj.weight");
+        add_layer(i, s->hidden, 0, "post_attention_layernorm.weight");
+        add_layer(i, s->head_dim, 0, "self_attn.k_norm.weight");
+        add_layer(i, kv_width, s->hidden, "self_attn.k_proj.weight");
+        add_layer(i, s->hidden, width, "self_attn.o_proj.weight");
+        add_layer(i, s->head_dim, 0, "self_attn.q_norm.weight");
+        add_layer(i, width, s->hidden, "self_attn.q_proj.weight");
+        add_layer(i, kv_width, s->hidden, "self_attn.v_proj.weight");
+    }
+    add(s->hidden, 0, "model.norm.weight");
+    if (!s->tied)
+        add(s->vocab, s->hidden, "lm_head.weight");
+}
+
+static long elems(const struct tensor *t)
+{
+    return t->columns ? t->rows * t->columns : t->rows;
+}
+
+static uint64_t next_random(uint64_t *state)
+{
+    uint64_t x = *state;
+    x ^= x << 13;
+    x ^= x >> 7;
+    x ^= x << 17;
+    return *state = x;
+}
+
+/* The sum of four uniform numbers is near enough to normal here. */
+static float random_weight(uint64_t *state)
+{
+    uint64_t r = next_random(state);
+    int sum =
+        (int)(r & 0xffff) + (int)(r >> 16 & 0xffff) + (int)(r >> 32 & 0xffff) + (int)(r >> 48) - 2 * 65535;
+    return (float)sum * (1.0f / 37837.0f);
+}
+
+static uint16_t to_bf16(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
+}
+
+/* Normal range only, which these weights never leave upwards; tiny ones become 0. */
+static uint16_t to_f16(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    uint32_t a = u & 0x7fffffff, sign = u >> 16 & 0x8000;
+    if (a < 0x38800000u)
+        return (uint16_t)sign;
+    return (uint16_t)(sign | ((a + 0xfff + (a >> 13 & 1) - (112u << 23)) >> 13));
+}
+
+static int die(const char *what)
+{
+    perror(what);
+    return 1;
+}
+
+static bool write_config(const char *folder, const struct shape *s, const char *dtype)
+{
+    char path[1024];
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    FILE *f = fopen(path, "w");
+    if (!f)
+        return false;
+    fprintf(f,
+            "{\n  \"architectures\": [\"Qwen3ForCausalLM\"],\n  \"model_type\": \"qwen3\",\n  "
+            "\"hidden_size\": %d,\n"
+            "  \"intermediate_size\": %d,\n  \"num_hidden_layers\": %d,\n  \"num_attention_heads\": %d,\n"
+            "  \"num_key_value_heads\": %d,\n  \"head_dim\": %d,\n  \"vocab_size\": %d,\n  \"hidden_act\": "
+            "\"silu\",\n"
+            "  \"rms_norm_eps\": 1e-06,\n  \"rope_theta\": 1000000,\n  \"rope_scaling\": null,\n"
+            "  \"attention_bias\": false,\n  \"tie_word_embeddings\": %s,\n  \"max_position_embeddings\": "
+            "40960,\n"
+            "  \"use_sliding_window\": false,\n  \"torch_dtype\": \"%s\"\n}\n",
+            s->hidden, s->intermediate, s->layers, s->heads, s->kv_heads, s->head_dim, s->vocab,
+            s->tied ? "true" : "false",
+            strcmp(dtype, "bf16") == 0  ? "bfloat16"
+            : strcmp(dtype, "f16") == 0 ? "float16"
+                                        : "float32");
+    return fclose(f) == 0;
+}
+
+static bool write_weights(const char *folder, uint64_t seed, const char *dtype)
+{
+    static char header[1 << 18];
+    static unsigned char block[BLOCK * 4];
+    char path[1024];
+    int bytes = strcmp(dtype, "f32") == 0 ? 4 : 2;
+    const char *type_name = bytes == 4 ? "F32" : strcmp(dtype, "f16") == 0 ? "F16" : "BF16";
+    size_t n = (size_t)snprintf(header, sizeof header, "{\"__metadata__\":{\"format\":\"pt\"}");
+    uint64_t at = 0;
+    for (int i = 0; i < n_tensors; i++) {
+        const struct tensor *t = &tensors[i];
+        char shape[64];
+        uint64_t size = (uint64_t)elems(t) * (uint64_t)bytes;
+        if (t->columns)
+            snprintf(shape, sizeof shape, "%ld,%ld", t->rows, t->columns);
+        else
+            snprintf(shape, sizeof shape, "%ld", t->rows);
+        n += (size_t)snprintf(header + n, sizeof header - n,
+                              ",\"%s\":{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%llu,%llu]}",
+                              t->name, type_name, shape, (unsigned long long)at,
+                              (unsigned long long)(at + size));
+        at += size;
+    }
+    header[n++] = '}';
+    while (n % 8)
+        header[n++] = ' ';
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    FILE *f = fopen(path, "wb");
+    if (!f)
+        return false;
+    uint64_t length = n;
+    bool ok = fwrite(&length, 8, 1, f) == 1 && fwrite(header, 1, n, f) == n;
+    uint64_t state = seed * 0x9e3779b97f4a7c15u + 1;
+    for (int i = 0; i < n_tensors && ok; i++) {
+        bool is_norm = tensors[i].columns == 0;
+        for (long left = elems(&tensors[i]); left > 0 && ok;) {
+            long count = left < BLOCK ? left : BLOCK;
+            for (long k = 0; k < count; k++) {
+                float w = random_weight(&state);
+                float v = is_norm ? 1.0f + 0.1f * w : 0.02f * w;
+                uint16_t h = bytes == 2 && type_name[0] == 'B' ? to_bf16(v) : to_f16(v);
+                if (bytes == 4)
+                    memcpy(block + 4 * k, &v, 4);
+                else
+                    memcpy(block + 2 * k, &h, 2);
+            }
+            ok = fwrite(block, (size_t)bytes, (size_t)count, f) == (size_t)count;
+            left -= count;
+        }
+    }
+    return fclose(f) == 0 && ok;
+}
+
+int main(int argc, char **argv)
+{
+    struct shape s = sizes[0];
+    const char *folder = NULL, *dtype = "bf16";
+    uint64_t seed = 1;
+    int layers = 0;
+    for (int i = 1; i < argc; i++) {
+        if (argv[i][0] != '-' && !folder) {
+            folder = argv[i];
+        } else if (i + 1 < argc && strcmp(argv[i], "--layers") == 0) {
+            layers = atoi(argv[++i]);
+        } else if (i + 1 < argc && strcmp(argv[i], "--seed") == 0) {
+            seed = strtoull(argv[++i], NULL, 10);
+        } else if (i + 1 < argc && strcmp(argv[i], "--dtype") == 0) {
+            dtype = argv[++i];
+        } else if (i + 1 < argc && strcmp(argv[i], "--size") == 0) {
+            const char *name = argv[++i];
+            for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++)
+                s = strcmp(sizes[k].name, name) == 0 ? sizes[k] : s;
+        } else {
+            folder = NULL;
+            break;
+        }
+    }
+    if (!folder || layers < 0 || layers > 80 ||
+        (strcmp(dtype, "bf16") && strcmp(dtype, "f16") && strcmp(dtype, "f32"))) {
+        fprintf(stderr, "usage: make_checkpoint DIR [--size 0.6b|1.7b|4b] [--layers N] [--seed N] "
+                        "[--dtype bf16|f16|f32]\n");
+        return 2;
+    }
+    if (layers)
+        s.layers = layers;
+    mkdir(folder, 0777);
+    list_tensors(&s);
+    if (!write_config(folder, &s, dtype) || !write_weights(folder, seed, dtype))
+        return die(folder);
+    return 0;
+}
