@@ -509,6 +509,22 @@ static const struct mil_type *merge_types(const struct mil_type *declared, const
     return mil_type_new_tensor(a, found->dtype, found->rank, dims);
 }
 
+/* A writer in wide use declares a select by the shapes of a and b alone, forgetting cond. The values have the
+ * shape that all three give, so that is what is taken. */
+static bool forgets_condition(const struct mil_op *op, const struct mil_type *declared,
+                              const struct mil_type *found)
+{
+    if (!op->info || op->info->id != MIL_OP_SELECT || declared->kind != MIL_TYPE_TENSOR ||
+        declared->dtype != found->dtype || declared->rank > found->rank)
+        return false;
+    for (int i = 1; i <= declared->rank; i++) {
+        int64_t d = declared->dims[declared->rank - i];
+        if (d > 1 && d != found->dims[found->rank - i])
+            return false;
+    }
+    return true;
+}
+
 static bool infer_function_op(const struct mil_op *op, const struct mil_type **types,
                               const struct mil_type **out, struct arena *a, struct err *e)
 {
@@ -518,6 +534,10 @@ static bool infer_function_op(const struct mil_op *op, const struct mil_type **t
     for (int i = 0; i < op->n_outputs; i++) {
         const struct mil_var *v = op->outputs[i];
         if (!mil_type_agrees(v->type, out[i])) {
+            if (forgets_condition(op, v->type, out[i])) {
+                types[v->id] = out[i];
+                continue;
+            }
             mil_type_text(text_declared, sizeof text_declared, v->type);
             mil_type_text(text_found, sizeof text_found, out[i]);
             return err_set(e, ERR_FORMAT, "op %s '%s': declared %s, but its operands give %s", op->type,
