@@ -126,17 +126,48 @@ static void test_analytics(void **state)
     buf_init(&b, 1000);
     coremldata_write_analytics(&b, "0123456789012345678901234567890123456789ABC=", "model");
     assert_int_equal(b.n, 243);
-    assert_memory_equal(
-        b.p, "\x19\0\0\0\0\0\0\0NeuralNetworkModelDetails\x02\0\0\0\0\0\0\0\x13\0\0\0\0\0\0\0contains", 60);
+    static const char head[] = "\x19\0\0\0\0\0\0\0NeuralNetworkModelDetails\x02\0\0\0\0\0\0\0"
+                               "\x13\0\0\0\0\0\0\0contains";
+    assert_memory_equal(b.p, head, sizeof head - 1);
     buf_fini(&b);
+}
+
+/* Apple's compiled model carries the hash of the package that it was made from. */
+static void test_apple_analytics(void **state)
+{
+    (void)state;
+    SKIP_WITHOUT_SHARED();
+    static const char pair[] = MILKIT_SHARED "/corpus/pairs/unified_palette_2bit/";
+    char *source_path =
+        xasprintf("%sunified_palette_2bit.mlpackage/Data/com.apple.CoreML/model.mlmodel", pair);
+    char *analytics_path = xasprintf("%sapple.mlmodelc/analytics/coremldata.bin", pair);
+    struct map_file *source = NULL, *analytics = NULL;
+    struct buf hash, b;
+    uint8_t digest[32];
+    ASSERT_OK(map_open(&source, source_path, e));
+    ASSERT_OK(map_open(&analytics, analytics_path, e));
+    sha256(digest, source->data, source->bytes);
+    buf_init(&hash, 100);
+    buf_init(&b, 1000);
+    base64_encode(&hash, digest, sizeof digest);
+    coremldata_write_analytics(&b, hash.p, "model");
+    assert_int_equal(b.n, analytics->bytes);
+    assert_memory_equal(b.p, analytics->data, b.n);
+    buf_fini(&hash);
+    buf_fini(&b);
+    map_close(source);
+    map_close(analytics);
+    free(source_path);
+    free(analytics_path);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sha256), cmocka_unit_test(test_base64),
-        cmocka_unit_test(test_apple),  cmocka_unit_test(test_versions_and_functions),
-        cmocka_unit_test(test_damage), cmocka_unit_test(test_analytics),
+        cmocka_unit_test(test_sha256),          cmocka_unit_test(test_base64),
+        cmocka_unit_test(test_apple),           cmocka_unit_test(test_versions_and_functions),
+        cmocka_unit_test(test_damage),          cmocka_unit_test(test_analytics),
+        cmocka_unit_test(test_apple_analytics),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
