@@ -1,0 +1,101 @@
+/* The engine: a function of a MIL program becomes a plan (once), a plan is run (often).
+ *
+ * Numbers. Values of fp16 and fp32 tensors are float32 between steps, integers and bools int32. States keep
+ * the type that the program declares (fp16): what is written to them is rounded. ENGINE_DEFAULT fuses
+ * patterns and keeps float32 inside; ENGINE_FP32 runs op by op in float32; ENGINE_FP16 runs op by op and
+ * rounds every fp16 result, as the hardware does. In the default precision results do not depend on threads,
+ * instruction set or batch.
+ *
+ * Inputs and outputs of a run are float32 or int32 buffers in row-major order of the declared shape; rounding
+ * outputs to the declared fp16 is the caller's affair (engine_round_output), so that chunks of a model can
+ * hand the residual stream on unrounded.
+ */
+#ifndef MILKIT_ENGINE_ENGINE_H
+#define MILKIT_ENGINE_ENGINE_H
+
+#include <stdio.h>
+#include "base/pool.h"
+#include "kernel/kernel.h"
+#include "mil/mil.h"
+
+enum engine_precision { ENGINE_DEFAULT = 0, ENGINE_FP32, ENGINE_FP16 };
+
+struct engine_options {
+    const struct kernels *kernels; /* NULL: kernel_select */
+    enum engine_precision precision;
+};
+
+/* The shape of one input that the program leaves open. */
+struct engine_shape {
+    const char *input;
+    int rank;
+    int64_t dims[MIL_RANK_MAX];
+};
+
+struct engine_port {
+    const char *name;
+    enum mil_dtype dtype; /* as declared */
+    bool is_int;          /* the buffer holds int32, else float */
+    int rank;
+    int64_t dims[MIL_RANK_MAX];
+    int64_t n_elems;
+};
+
+/* A plan is immutable, borrows the model (weights stay mapped) and may be shared by runs and threads. */
+struct engine_plan;
+bool engine_plan_new(struct engine_plan **out, const struct mil_model *m, const char *function,
+                     const struct engine_shape *shapes, int n_shapes, const struct engine_options *options,
+                     struct err *e) MUST_CHECK;
+void engine_plan_free(struct engine_plan *p); /* accepts NULL */
+int engine_plan_inputs(const struct engine_plan *p);
+int engine_plan_outputs(const struct engine_plan *p);
+const struct engine_port *engine_plan_input(const struct engine_plan *p, int i);
+const struct engine_port *engine_plan_output(const struct engine_plan *p, int i);
+/* Index by name, -1 when absent. */
+int engine_plan_find_input(const struct engine_plan *p, const char *name);
+int engine_plan_find_output(const struct engine_plan *p, const char *name);
+/* Bytes of weights that one run reads (fp16 and palettized data of linear steps). */
+uint64_t engine_plan_weight_bytes(const struct engine_plan *p);
+uint64_t engine_plan_arena_bytes(const struct engine_plan *p);
+/* The list of steps: number, kernel, shapes, weight bytes; share of the time where a run has measured it. */
+struct engine_run;
+void engine_plan_print(const struct engine_plan *p, const struct engine_run *measured, FILE *out);
+
+/* States of a model by name, shared by all functions and chunks that declare them; zeros at first. */
+struct engine_state;
+struct engine_state_entry {
+    const char *name;
+    enum mil_dtype dtype; /* MIL_FP16 */
+    int rank;
+    int64_t dims[MIL_RANK_MAX];
+    int64_t n_elems;
+    f16 *data; /* [n_elems] */
+};
+struct engine_state *engine_state_new(void);
+/* Adds the states that a plan declares; an entry that is there must have the same shape (ERR_FORMAT). */
+bool engine_state_add(struct engine_state *s, const struct engine_plan *p, struct err *e) MUST_CHECK;
+void engine_state_clear(struct engine_state *s); /* all zeros */
+void engine_state_free(struct engine_state *s);  /* accepts NULL */
+int engine_state_count(const struct engine_state *s);
+struct engine_state_entry *engine_state_get(struct engine_state *s, int i);
+struct engine_state_entry *engine_state_find(struct engine_state *s, const char *name); /* NULL when absent */
+
+/* A run: the workspace of one caller of one plan. Nothing is allocated after this. */
+bool engine_run_new(struct engine_run **out, const struct engine_plan *p, int n_threads,
+                    struct err *e) MUST_CHECK;
+void engine_run_free(struct engine_run *r); /* accepts NULL */
+/* The run's own buffer of input i: float or int32 [n_elems]. */
+void *engine_input(struct engine_run *r, int i);
+/* Uses a buffer of the caller instead (an output of another run); NULL goes back to the own one. */
+void engine_bind_input(struct engine_run *r, int i, const void *data);
+const void *engine_output(const struct engine_run *r, int i);
+/* Rounds output i to its declared fp16, in place. */
+void engine_round_output(struct engine_run *r, int i);
+/* state: NULL when the function has none. pool: at most the n_threads of engine_run_new. ERR_FAILED: an index
+ * out of range; nothing outside the buffers is touched then. */
+bool engine_execute(struct engine_run *r, struct engine_state *state, struct pool *pool,
+                    struct err *e) MUST_CHECK;
+/* Measures the time of each step from now on (a little slower). */
+void engine_run_measure(struct engine_run *r, bool on);
+
+#endif

@@ -1,0 +1,268 @@
+/* Internals of the engine, for its own files only.
+ *
+ * Compilation: graph (defs, uses) -> patterns (fuse.c) -> emission in program order (emit.c and op_*.c: views
+ * become strides, everything else a step) -> memory (memory.c: every arena storage gets an offset) -> plan.
+ */
+#ifndef MILKIT_ENGINE_ENGINE_INT_H
+#define MILKIT_ENGINE_ENGINE_INT_H
+
+#include <stdatomic.h>
+#include "engine/engine.h"
+#include "mil/infer.h"
+
+enum repr { REPR_F32, REPR_I32, REPR_F16 };
+
+enum storage_kind {
+    STORAGE_ARENA, /* offset in the run's arena */
+    STORAGE_CONST, /* data: in a mapping or in the plan's arena */
+    STORAGE_STATE, /* index: of the plan's states */
+    STORAGE_INPUT  /* index: of the plan's inputs */
+};
+
+struct storage {
+    enum storage_kind kind;
+    enum repr repr;
+    int64_t n_elems;
+    const void *data;
+    int index;
+    int first_step, last_step; /* arena: life; -1: never written */
+    size_t offset;             /* arena: bytes */
+};
+
+/* Where a tensor's elements lie: element (i0, .., in) is at offset + sum i * stride, in elements of repr. */
+struct value {
+    int storage; /* -1: not materialised */
+    enum repr repr;
+    int64_t offset;
+    int rank;
+    int64_t dims[MIL_RANK_MAX];
+    int64_t strides[MIL_RANK_MAX];
+};
+
+struct step;
+struct engine_run;
+/* i_thread 0 alone for serial steps. */
+typedef void (*step_fn)(const struct step *s, struct engine_run *r, int i_thread, int n_threads);
+
+#define STEP_OPERANDS 8
+
+struct step {
+    step_fn run;
+    const char *name;  /* for the listing: "linear f16" */
+    const char *label; /* name of the MIL variable that it makes */
+    bool serial;
+    int n_in, n_out;
+    struct value in[STEP_OPERANDS];
+    struct value out[STEP_OPERANDS];
+    const struct value *more; /* operands beyond the fixed ones (concat, grouped linear): [n_more] */
+    int n_more;
+    const void *params; /* of the op's own kind */
+    int64_t i[6];
+    float f[2];
+    uint64_t weight_bytes;
+    size_t scratch_bytes; /* per thread */
+};
+
+struct plan_state {
+    const char *name;
+    enum mil_dtype dtype;
+    int rank;
+    int64_t dims[MIL_RANK_MAX];
+    int64_t n_elems;
+};
+
+struct engine_plan {
+    struct arena *arena;
+    const struct kernels *kernels;
+    enum engine_precision precision;
+    const char *function;
+    int n_steps, n_storages, n_inputs, n_outputs, n_states;
+    struct step *steps;
+    struct storage *storages;
+    struct engine_port *inputs, *outputs;
+    int *input_storage;       /* [n_inputs] */
+    struct value *out_values; /* [n_outputs]: dense arena values */
+    struct plan_state *states;
+    size_t arena_bytes, scratch_bytes;
+    uint64_t weight_bytes;
+};
+
+struct engine_run {
+    const struct engine_plan *plan;
+    const struct kernels *k;
+    int n_threads;
+    char *arena;
+    char *scratch; /* [n_threads][plan->scratch_bytes] */
+    void **base;   /* [n_storages]: address of element 0 */
+    void **own_input;
+    const void **bound_input;
+    atomic_int failed; /* a step's number + 1 */
+    const char *failed_why;
+    bool measure;
+    double *step_seconds; /* [n_steps] */
+    int n_measured;
+};
+
+static inline void *value_pointer(const struct engine_run *r, const struct value *v)
+{
+    return (char *)r->base[v->storage] + v->offset * (v->repr == REPR_F16 ? 2 : 4);
+}
+static inline void *run_scratch(const struct engine_run *r, int i_thread)
+{
+    return r->scratch + (size_t)i_thread * r->plan->scratch_bytes;
+}
+void run_fail(struct engine_run *r, const struct step *s, const char *why);
+
+/* ---- the graph under compilation ---- */
+
+struct use {
+    int op; /* index in the block, n_ops: function output */
+    struct use *next;
+};
+
+struct node {
+    bool absorbed;             /* part of a fused pattern, emits nothing */
+    const struct fused *fused; /* emitted here instead of the op */
+};
+
+struct graph {
+    const struct mil_function *f;
+    const struct mil_type **types; /* [n_vars] */
+    int n_ops;
+    struct mil_op **ops;
+    int *def;           /* [n_vars] op index, -1: function input */
+    int *n_uses;        /* [n_vars] */
+    struct use **uses;  /* [n_vars] */
+    struct node *nodes; /* [n_ops] */
+};
+
+enum fused_kind { FUSED_RMS_NORM, FUSED_ROPE, FUSED_ATTENTION, FUSED_SILU_MUL };
+
+struct fused {
+    enum fused_kind kind;
+    struct mil_var *out;
+    struct mil_var *in[6];          /* rms: x; rope: x, cos, sin; attention: q, k, v, mask; silu: x, up */
+    const struct mil_value *weight; /* rms: or NULL */
+    double eps, scale;
+    int64_t pairs, half;
+    int k_repeat;
+};
+
+/* ---- compilation ---- */
+
+struct compiler {
+    struct arena *arena;   /* the plan's */
+    struct arena *scratch; /* dies after compilation */
+    struct engine_plan *plan;
+    const struct mil_model *model;
+    struct graph g;
+    struct value *values;            /* [n_vars], storage -1: not emitted */
+    const struct mil_value **consts; /* [n_vars]: compile-time value of a const op's output, else NULL */
+    int cap_steps, cap_storages;
+    struct mask_range {
+        int mask_storage;
+        int64_t mask_offset;
+        struct value range;
+        struct mask_range *next;
+    } * mask_ranges;
+    struct const_cache {
+        const struct mil_value *v;
+        enum repr repr;
+        int storage;
+        struct const_cache *next;
+    } * const_cache[256];
+    const struct mil_op *op; /* being emitted, for messages */
+    struct err *e;
+};
+
+/* graph.c */
+bool graph_new(struct graph *g, const struct mil_function *f, const struct mil_type **types, struct arena *a,
+               struct err *e);
+/* The op that defines v, when v is defined in the block; else NULL. */
+const struct mil_op *graph_def(const struct graph *g, const struct mil_var *v);
+int graph_op_index(const struct graph *g, const struct mil_var *v);
+/* v has exactly one use, by op index `op`. */
+bool graph_used_once_by(const struct graph *g, const struct mil_var *v, int op);
+/* fuse.c: marks patterns in g->nodes. */
+void fuse_patterns(struct compiler *c);
+
+/* emit.c: helpers for op_*.c */
+int storage_new(struct compiler *c, enum storage_kind kind, enum repr repr, int64_t n_elems);
+/* A dense arena value with row-major strides. */
+struct value value_new(struct compiler *c, enum repr repr, int rank, const int64_t *dims);
+/* A dense arena value whose strides have the order of like's (same rank). */
+struct value value_new_like(struct compiler *c, enum repr repr, int rank, const int64_t *dims,
+                            const struct value *like);
+struct step *step_new(struct compiler *c, const char *name, step_fn run);
+void step_in(struct compiler *c, struct step *s, struct value v);
+void step_out(struct compiler *c, struct step *s, struct value v);
+
+bool compile_fail(struct compiler *c, enum err_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
+/* The value of an op's argument: as it is (any repr, any strides). False (with an error) when it can't be
+ * had; optional absent arguments: *present false. */
+bool operand(struct compiler *c, const struct mil_op *op, const char *name, struct value *out);
+bool operand_binding(struct compiler *c, const struct mil_binding *b, struct value *out);
+bool operand_optional(struct compiler *c, const struct mil_op *op, const char *name, struct value *out,
+                      bool *present);
+/* The same as float32 (a conversion step for fp16 storages, a float copy of a constant). */
+bool operand_f32(struct compiler *c, const struct mil_op *op, const char *name, struct value *out);
+bool to_f32(struct compiler *c, struct value *v);
+/* Copies v to a fresh dense value when its strides are not row-major dense. */
+bool to_dense(struct compiler *c, struct value *v);
+/* A constant as dense floats or ints in the plan's arena, or (REPR_F16) in place. */
+bool const_value(struct compiler *c, const struct mil_value *v, enum repr repr, struct value *out);
+bool arg_ints(struct compiler *c, const struct mil_op *op, const char *name, int64_t *dst,
+              int *n); /* n: in max, out count */
+bool arg_int(struct compiler *c, const struct mil_op *op, const char *name, int64_t fallback, int64_t *dst);
+bool arg_bool(struct compiler *c, const struct mil_op *op, const char *name, bool fallback, bool *dst);
+bool arg_float(struct compiler *c, const struct mil_op *op, const char *name, double fallback, double *dst);
+enum repr dtype_repr(enum mil_dtype d);
+const struct mil_type *var_type(const struct compiler *c, const struct mil_var *v);
+/* Declares the value of an op's output i; rounds to fp16 in ENGINE_FP16 when the type is fp16. */
+void set_output(struct compiler *c, const struct mil_op *op, int i, struct value v);
+void set_var(struct compiler *c, const struct mil_var *var, struct value v);
+void emit_copy(struct compiler *c, const struct value *from,
+               const struct value *to); /* same dims; converts repr */
+
+/* views.c */
+void dense_strides(int rank, const int64_t *dims, int64_t *strides);
+bool is_dense(const struct value *v);
+int64_t value_elems(const struct value *v);
+/* True when v can be seen with the new dims without moving data. */
+bool view_reshape(const struct value *v, int rank, const int64_t *dims, struct value *out);
+/* Merges neighbouring axes of up to n values (same dims) that can be walked as one; drops axes of 1. Returns
+ * the rank (>= 1). */
+int coalesce(int rank, int64_t *dims, int n, int64_t strides[][MIL_RANK_MAX]);
+
+/* op_*.c: emission of one op; false with c->e filled on error */
+typedef bool (*emit_fn)(struct compiler *c, const struct mil_op *op);
+bool emit_view(struct compiler *c, const struct mil_op *op);
+bool emit_slice_by_index(struct compiler *c, const struct mil_op *op);
+bool emit_split(struct compiler *c, const struct mil_op *op);
+bool emit_concat(struct compiler *c, const struct mil_op *op);
+bool emit_tile(struct compiler *c, const struct mil_op *op);
+bool emit_gather(struct compiler *c, const struct mil_op *op);
+bool emit_slice_update(struct compiler *c, const struct mil_op *op);
+bool emit_read_state(struct compiler *c, const struct mil_op *op);
+bool emit_write_state(struct compiler *c, const struct mil_op *op);
+bool emit_cast(struct compiler *c, const struct mil_op *op);
+bool emit_unary(struct compiler *c, const struct mil_op *op);
+bool emit_binary(struct compiler *c, const struct mil_op *op);
+bool emit_select(struct compiler *c, const struct mil_op *op);
+bool emit_conv(struct compiler *c, const struct mil_op *op);
+bool emit_linear(struct compiler *c, const struct mil_op *op);
+bool emit_matmul(struct compiler *c, const struct mil_op *op);
+bool emit_layer_norm(struct compiler *c, const struct mil_op *op);
+bool emit_softmax(struct compiler *c, const struct mil_op *op);
+bool emit_reduce(struct compiler *c, const struct mil_op *op);
+bool emit_fused(struct compiler *c, const struct fused *f);
+bool emit_rms_norm(struct compiler *c, const struct fused *f);
+bool emit_rope(struct compiler *c, const struct fused *f);
+bool emit_silu_mul(struct compiler *c, const struct fused *f);
+bool emit_attention(struct compiler *c, const struct fused *f);
+/* Joins neighbouring linear steps with one input into one step. */
+void group_linear(struct compiler *c);
+/* memory.c: offsets of arena storages */
+bool plan_memory(struct compiler *c);
+
+#endif

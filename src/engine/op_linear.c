@@ -1,0 +1,346 @@
+/* Products with constant weights: 1x1 convolutions and linear, as rows times a weight matrix; neighbouring
+ * ones with the same input become one step. Also the general convolution, in plain loops. */
+#include <string.h>
+#include "engine/engine_int.h"
+
+/* One weight matrix of a linear step. */
+struct linear_part {
+    const void *weight; /* fp16 or float [n_out, n_in] */
+    const float *bias;  /* [n_out] or NULL */
+    bool is_f16;
+    int64_t n_out;
+    struct value y; /* [n_rows, n_out] with row stride strides[0] */
+};
+
+struct linear {
+    int64_t n_rows, n_in, x_stride;
+    int n_parts;
+    struct linear_part *parts;
+};
+
+/* Threads split the output features of all parts put together, so every thread streams its own range of
+ * weights. */
+static void run_linear(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
+{
+    const struct linear *p = s->params;
+    const float *x = value_pointer(r, &s->in[0]);
+    float *scratch = run_scratch(r, i_thread);
+    int64_t total = 0, begin, end;
+    for (int i = 0; i < p->n_parts; i++)
+        total += p->parts[i].n_out;
+    pool_split(total, 16, i_thread, n_threads, &begin, &end);
+    for (int i = 0; i < p->n_parts; i++) {
+        const struct linear_part *part = &p->parts[i];
+        int64_t from = begin < 0 ? 0 : begin, to = end < part->n_out ? end : part->n_out;
+        if (from < to) {
+            float *y = value_pointer(r, &part->y);
+            if (part->is_f16)
+                r->k->linear_f16(y, part->y.strides[0], x, p->x_stride, part->weight, part->bias, p->n_rows,
+                                 p->n_in, from, to, scratch);
+            else
+                r->k->linear_f32(y, part->y.strides[0], x, p->x_stride, part->weight, part->bias, p->n_rows,
+                                 p->n_in, from, to, scratch);
+        }
+        begin -= part->n_out;
+        end -= part->n_out;
+    }
+}
+
+static bool same_place(const struct value *a, const struct value *b)
+{
+    return a->storage == b->storage && a->offset == b->offset;
+}
+
+void group_linear(struct compiler *c)
+{
+    struct engine_plan *p = c->plan;
+    int n = 0;
+    for (int i = 0; i < p->n_steps; i++) {
+        struct step *s = &p->steps[i], *last = n > 0 ? &p->steps[n - 1] : NULL;
+        const struct linear *a = last && last->run == run_linear ? last->params : NULL;
+        const struct linear *b = s->run == run_linear ? s->params : NULL;
+        if (!a || !b || !same_place(&last->in[0], &s->in[0]) || a->n_rows != b->n_rows ||
+            a->n_in != b->n_in || a->x_stride != b->x_stride) {
+            p->steps[n++] = *s;
+            continue;
+        }
+        struct linear *joined = ARENA_NEW(c->arena, struct linear);
+        *joined = *a;
+        joined->n_parts = a->n_parts + b->n_parts;
+        joined->parts = ARENA_ARRAY(c->arena, struct linear_part, joined->n_parts);
+        memcpy(joined->parts, a->parts, sizeof *a->parts * (size_t)a->n_parts);
+        memcpy(joined->parts + a->n_parts, b->parts, sizeof *b->parts * (size_t)b->n_parts);
+        struct value *more = ARENA_ARRAY(c->arena, struct value, joined->n_parts);
+        for (int k = 0; k < joined->n_parts; k++)
+            more[k] = joined->parts[k].y;
+        last->params = joined;
+        last->more = more;
+        last->n_more = joined->n_parts;
+        if (last->n_out < STEP_OPERANDS)
+            last->out[last->n_out++] = s->out[0];
+        last->weight_bytes += s->weight_bytes;
+    }
+    p->n_steps = n;
+}
+
+/* y[row][o], rows = all axes of x but the feature axis. x: [n_rows, n_in] as rank 2. y: rank 2 likewise. */
+static bool emit_product(struct compiler *c, const struct mil_op *op, struct value x,
+                         const struct mil_value *w, int64_t n_out, struct value y)
+{
+    struct linear *p = ARENA_NEW(c->arena, struct linear);
+    struct linear_part *part = ARENA_NEW(c->arena, struct linear_part);
+    struct value weight, bias;
+    bool has_bias;
+    part->is_f16 = w->type->dtype == MIL_FP16 && (uintptr_t)w->data % 2 == 0;
+    if (!const_value(c, w, part->is_f16 ? REPR_F16 : REPR_F32, &weight) ||
+        !operand_optional(c, op, "bias", &bias, &has_bias))
+        return false;
+    if (has_bias) {
+        if (!to_f32(c, &bias) || c->plan->storages[bias.storage].kind != STORAGE_CONST ||
+            value_elems(&bias) != n_out)
+            return compile_fail(c, ERR_UNSUPPORTED, "a bias that is no constant of %lld numbers",
+                                (long long)n_out);
+        part->bias = (const float *)c->plan->storages[bias.storage].data + bias.offset;
+    }
+    p->n_rows = x.dims[0];
+    p->n_in = x.dims[1];
+    p->x_stride = x.strides[0];
+    p->n_parts = 1;
+    p->parts = part;
+    part->weight = c->plan->storages[weight.storage].data;
+    part->n_out = n_out;
+    part->y = y;
+    struct step *s = step_new(c, part->is_f16 ? "linear f16" : "linear f32", run_linear);
+    s->params = p;
+    s->serial = false;
+    s->weight_bytes = (uint64_t)n_out * (uint64_t)p->n_in * (part->is_f16 ? 2 : 4);
+    s->scratch_bytes = KERNEL_LINEAR_SCRATCH(p->n_in) * sizeof(float);
+    step_in(c, s, x);
+    step_out(c, s, y);
+    return true;
+}
+
+/* Sees x [1, I, spatial..] as [rows, I] with unit stride inside a row. Copies when the strides do not allow
+ * it. */
+static bool as_rows(struct compiler *c, struct value *x, int feature_axis)
+{
+    struct value t = *x;
+    int k = 0;
+    for (int i = 0; i < x->rank; i++) {
+        if (i == feature_axis)
+            continue;
+        t.dims[k] = x->dims[i];
+        t.strides[k++] = x->strides[i];
+    }
+    t.dims[k] = x->dims[feature_axis];
+    t.strides[k] = x->strides[feature_axis];
+    int64_t n_in = t.dims[k], rows[2] = {value_elems(x) / (n_in > 0 ? n_in : 1), n_in};
+    struct value flat;
+    bool unit = n_in == 1 || t.strides[k] == 1;
+    if (!unit || !view_reshape(&t, 2, rows, &flat)) {
+        struct value y = value_new(c, t.repr, t.rank, t.dims);
+        emit_copy(c, &t, &y);
+        if (!view_reshape(&y, 2, rows, &flat))
+            return compile_fail(c, ERR_BUG, "a dense value that can't be reshaped");
+    }
+    if (flat.dims[0] == 1)
+        flat.strides[0] = n_in;
+    *x = flat;
+    return true;
+}
+
+/* ---- the general convolution ---- */
+
+struct conv {
+    int n_spatial;                              /* 1 .. 3 */
+    int64_t batch, groups, in_group, out_group; /* channels a group */
+    int64_t in[3], out[3], kernel[3], stride[3], dilation[3], pad[3];
+    bool has_bias;
+};
+
+static void run_conv(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
+{
+    const struct conv *p = s->params;
+    const float *x = value_pointer(r, &s->in[0]), *w = value_pointer(r, &s->in[1]);
+    const float *bias = p->has_bias ? value_pointer(r, &s->in[2]) : NULL;
+    float *y = value_pointer(r, &s->out[0]);
+    int64_t n_out = p->groups * p->out_group, n_places = 1, n_taps = 1, begin, end;
+    for (int d = 0; d < p->n_spatial; d++) {
+        n_places *= p->out[d];
+        n_taps *= p->kernel[d];
+    }
+    pool_split(p->batch * n_out, 1, i_thread, n_threads, &begin, &end);
+    for (int64_t item = begin; item < end; item++) {
+        int64_t n = item / n_out, o = item % n_out, group = o / p->out_group;
+        for (int64_t place = 0; place < n_places; place++) {
+            int64_t at[3] = {0}, y_at = n * s->out[0].strides[0] + o * s->out[0].strides[1], rest = place;
+            float sum = 0;
+            for (int d = p->n_spatial - 1; d >= 0; d--) {
+                at[d] = rest % p->out[d];
+                rest /= p->out[d];
+                y_at += at[d] * s->out[0].strides[2 + d];
+            }
+            for (int64_t i = 0; i < p->in_group; i++) {
+                for (int64_t tap = 0; tap < n_taps; tap++) {
+                    int64_t left = tap;
+                    int64_t x_at = n * s->in[0].strides[0] + (group * p->in_group + i) * s->in[0].strides[1];
+                    int64_t w_at = o * s->in[1].strides[0] + i * s->in[1].strides[1];
+                    bool inside = true;
+                    for (int d = p->n_spatial - 1; d >= 0; d--) {
+                        int64_t k = left % p->kernel[d],
+                                pos = at[d] * p->stride[d] + k * p->dilation[d] - p->pad[d];
+                        left /= p->kernel[d];
+                        inside = inside && pos >= 0 && pos < p->in[d];
+                        x_at += pos * s->in[0].strides[2 + d];
+                        w_at += k * s->in[1].strides[2 + d];
+                    }
+                    if (inside)
+                        sum += x[x_at] * w[w_at];
+                }
+            }
+            y[y_at] = bias ? sum + bias[o * s->in[2].strides[0]] : sum;
+        }
+    }
+}
+
+static bool conv_padding(struct compiler *c, const struct mil_op *op, struct conv *p)
+{
+    const struct mil_arg *a = mil_arg_find(op, "pad_type");
+    struct str type = {"valid", 5};
+    int64_t pad[6] = {0};
+    int n = 6;
+    if (a && a->n == 1) {
+        const struct mil_value *v = mil_binding_value(&a->bindings[0]);
+        if (!v || !mil_value_string(v, &type))
+            return compile_fail(c, ERR_UNSUPPORTED, "pad_type must be a constant string");
+    }
+    if (!arg_ints(c, op, "pad", pad, &n))
+        return false;
+    for (int d = 0; d < p->n_spatial; d++) {
+        int64_t reach = (p->kernel[d] - 1) * p->dilation[d] + 1;
+        if (type.n == 6 && memcmp(type.p, "custom", 6) == 0) {
+            p->pad[d] = n > 2 * d ? pad[2 * d] : 0;
+        } else if (type.n == 4 && memcmp(type.p, "same", 4) == 0) {
+            int64_t total = (p->out[d] - 1) * p->stride[d] + reach - p->in[d];
+            p->pad[d] = total > 0 ? total / 2 : 0;
+        } else if (type.n == 10 && memcmp(type.p, "same_lower", 10) == 0) {
+            int64_t total = (p->out[d] - 1) * p->stride[d] + reach - p->in[d];
+            p->pad[d] = total > 0 ? total - total / 2 : 0;
+        } else if (!(type.n == 5 && memcmp(type.p, "valid", 5) == 0)) {
+            return compile_fail(c, ERR_UNSUPPORTED, "pad_type %.*s", (int)type.n, type.p);
+        }
+    }
+    return true;
+}
+
+static bool emit_conv_general(struct compiler *c, const struct mil_op *op, struct value x, struct value w,
+                              const struct mil_type *t, struct conv *p)
+{
+    bool has_bias;
+    struct value bias = {0};
+    if (!to_f32(c, &x) || !to_f32(c, &w) || !operand_optional(c, op, "bias", &bias, &has_bias) ||
+        (has_bias && !to_f32(c, &bias)))
+        return false;
+    p->has_bias = has_bias;
+    p->batch = x.dims[0];
+    p->in_group = w.dims[1];
+    p->out_group = p->groups > 0 ? w.dims[0] / p->groups : 0;
+    if (p->groups < 1 || p->out_group * p->groups != w.dims[0] || p->in_group * p->groups != x.dims[1] ||
+        t->dims[1] != w.dims[0] || (has_bias && value_elems(&bias) != w.dims[0]))
+        return compile_fail(c, ERR_FORMAT, "channels of x, weight, bias and groups do not fit");
+    for (int d = 0; d < p->n_spatial; d++) {
+        p->in[d] = x.dims[2 + d];
+        p->out[d] = t->dims[2 + d];
+        p->kernel[d] = w.dims[2 + d];
+    }
+    if (!conv_padding(c, op, p))
+        return false;
+    struct value y = value_new(c, REPR_F32, t->rank, t->dims);
+    struct step *s = step_new(c, "conv", run_conv);
+    s->params = p;
+    s->serial = value_elems(&y) < 1024;
+    step_in(c, s, x);
+    step_in(c, s, w);
+    if (has_bias)
+        step_in(c, s, bias);
+    step_out(c, s, y);
+    set_output(c, op, 0, y);
+    return true;
+}
+
+bool emit_conv(struct compiler *c, const struct mil_op *op)
+{
+    const struct mil_type *t = var_type(c, op->outputs[0]);
+    const struct mil_arg *weight_arg = mil_arg_find(op, "weight");
+    struct conv *p = ARENA_NEW(c->arena, struct conv);
+    struct value x, w;
+    int n = 3;
+    if (!operand_f32(c, op, "x", &x))
+        return false;
+    p->n_spatial = x.rank - 2;
+    for (int d = 0; d < 3; d++)
+        p->stride[d] = p->dilation[d] = 1;
+    if (p->n_spatial < 1 || p->n_spatial > 3 || !weight_arg || weight_arg->n != 1)
+        return compile_fail(c, ERR_FORMAT, "expected x of rank 3 to 5 and a weight");
+    if (!arg_ints(c, op, "strides", p->stride, &n))
+        return false;
+    n = 3;
+    if (!arg_ints(c, op, "dilations", p->dilation, &n) || !arg_int(c, op, "groups", 1, &p->groups))
+        return false;
+    const struct mil_value *const_weight = mil_binding_value(&weight_arg->bindings[0]);
+    const struct mil_type *wt = const_weight                  ? const_weight->type
+                                : weight_arg->bindings[0].var ? var_type(c, weight_arg->bindings[0].var)
+                                                              : NULL;
+    if (!wt || wt->kind != MIL_TYPE_TENSOR || wt->rank != x.rank)
+        return compile_fail(c, ERR_FORMAT, "the weight's rank differs from that of x");
+    bool pointwise = const_weight && mil_dtype_is_float(wt->dtype) && p->groups == 1 && x.dims[0] == 1 &&
+                     wt->dims[1] == x.dims[1] && t->dims[1] == wt->dims[0];
+    for (int d = 0; pointwise && d < p->n_spatial; d++)
+        pointwise = wt->dims[2 + d] == 1 && p->stride[d] == 1 && t->dims[2 + d] == x.dims[2 + d];
+    if (!pointwise)
+        return operand(c, op, "weight", &w) && emit_conv_general(c, op, x, w, t, p);
+    /* [1, O, spatial..] stored as [spatial.., O]: the layout that the next product, norm or head split wants.
+     */
+    struct value y = value_new(c, REPR_F32, t->rank, t->dims), rows;
+    int64_t n_out = t->dims[1], n_places = value_elems(&y) / (n_out > 0 ? n_out : 1);
+    int64_t stride = n_out;
+    for (int i = t->rank - 1; i >= 2; i--) {
+        y.strides[i] = stride;
+        stride *= t->dims[i];
+    }
+    y.strides[1] = 1;
+    y.strides[0] = stride;
+    rows = y;
+    rows.rank = 2;
+    rows.dims[0] = n_places;
+    rows.dims[1] = n_out;
+    rows.strides[0] = n_out;
+    rows.strides[1] = 1;
+    if (!as_rows(c, &x, 1) || !emit_product(c, op, x, const_weight, n_out, rows))
+        return false;
+    set_output(c, op, 0, y);
+    return true;
+}
+
+bool emit_linear(struct compiler *c, const struct mil_op *op)
+{
+    const struct mil_type *t = var_type(c, op->outputs[0]);
+    const struct mil_value *w = mil_arg_value(op, "weight");
+    struct value x;
+    if (!operand_f32(c, op, "x", &x))
+        return false;
+    if (!w || w->type->rank != 2 || x.rank < 1 || w->type->dims[1] != x.dims[x.rank - 1])
+        return compile_fail(c, ERR_UNSUPPORTED, "expected a constant weight [O, I] that fits x");
+    struct value y = value_new(c, REPR_F32, t->rank, t->dims), rows = y;
+    int64_t n_out = w->type->dims[0];
+    rows.rank = 2;
+    rows.dims[0] = value_elems(&y) / (n_out > 0 ? n_out : 1);
+    rows.dims[1] = rows.strides[0] = n_out;
+    rows.strides[1] = 1;
+    if (!as_rows(c, &x, x.rank - 1) || x.dims[0] != rows.dims[0])
+        return compile_fail(c, ERR_FORMAT, "its result does not fit x and weight");
+    if (!emit_product(c, op, x, w, n_out, rows))
+        return false;
+    set_output(c, op, 0, y);
+    return true;
+}

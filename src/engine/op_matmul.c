@@ -1,0 +1,100 @@
+/* matmul of two computed tensors, with batch broadcasting and transposes as strides. Each result element is
+ * its own sum over k in one order, so rows do not depend on each other. */
+#include <string.h>
+#include "engine/engine_int.h"
+
+struct matmul {
+    int batch_rank;
+    int64_t batch[MIL_RANK_MAX];
+    int64_t strides[3][MIL_RANK_MAX]; /* of the batch axes: y, x, w */
+    int64_t n_rows, n_k, n_columns;
+    int64_t x_row, x_k, w_k, w_column, y_row, y_column;
+};
+
+static void run_matmul(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
+{
+    const struct matmul *p = s->params;
+    const float *x0 = value_pointer(r, &s->in[0]), *w0 = value_pointer(r, &s->in[1]);
+    float *y0 = value_pointer(r, &s->out[0]);
+    int64_t n_batches = 1, begin, end;
+    for (int i = 0; i < p->batch_rank; i++)
+        n_batches *= p->batch[i];
+    pool_split(n_batches * p->n_rows, 1, i_thread, n_threads, &begin, &end);
+    for (int64_t item = begin; item < end; item++) {
+        int64_t at[3] = {0}, rest = item / p->n_rows, row = item % p->n_rows;
+        for (int i = p->batch_rank - 1; i >= 0; i--) {
+            int64_t k = rest % p->batch[i];
+            rest /= p->batch[i];
+            for (int j = 0; j < 3; j++)
+                at[j] += k * p->strides[j][i];
+        }
+        float *y = y0 + at[0] + row * p->y_row;
+        const float *x = x0 + at[1] + row * p->x_row, *w = w0 + at[2];
+        for (int64_t column = 0; column < p->n_columns; column++)
+            y[column * p->y_column] = 0;
+        if (p->w_column == 1 && p->y_column == 1) {
+            for (int64_t k = 0; k < p->n_k; k++) {
+                const float a = x[k * p->x_k], *b = w + k * p->w_k;
+                for (int64_t column = 0; column < p->n_columns; column++)
+                    y[column] += a * b[column];
+            }
+        } else {
+            for (int64_t column = 0; column < p->n_columns; column++) {
+                float sum = 0;
+                for (int64_t k = 0; k < p->n_k; k++)
+                    sum += x[k * p->x_k] * w[k * p->w_k + column * p->w_column];
+                y[column * p->y_column] = sum;
+            }
+        }
+    }
+}
+
+bool emit_matmul(struct compiler *c, const struct mil_op *op)
+{
+    const struct mil_type *t = var_type(c, op->outputs[0]);
+    struct matmul *p = ARENA_NEW(c->arena, struct matmul);
+    struct value x, w;
+    bool transpose_x, transpose_y;
+    if (!operand_f32(c, op, "x", &x) || !operand_f32(c, op, "y", &w) ||
+        !arg_bool(c, op, "transpose_x", false, &transpose_x) ||
+        !arg_bool(c, op, "transpose_y", false, &transpose_y))
+        return false;
+    if (x.repr != REPR_F32 || w.repr != REPR_F32)
+        return compile_fail(c, ERR_UNSUPPORTED, "a product of integers");
+    if (x.rank < 2 || w.rank < 2 || t->rank < 2)
+        return compile_fail(c, ERR_UNSUPPORTED, "operands of rank below 2");
+    struct value y = value_new(c, REPR_F32, t->rank, t->dims);
+    int row = x.rank - 2 + transpose_x, xk = x.rank - 1 - transpose_x, wk = w.rank - 2 + transpose_y,
+        column = w.rank - 1 - transpose_y;
+    p->n_rows = x.dims[row];
+    p->n_k = x.dims[xk];
+    p->n_columns = w.dims[column];
+    if (w.dims[wk] != p->n_k || t->dims[t->rank - 2] != p->n_rows || t->dims[t->rank - 1] != p->n_columns)
+        return compile_fail(c, ERR_FORMAT, "operands whose shapes do not fit");
+    p->x_row = x.strides[row];
+    p->x_k = x.strides[xk];
+    p->w_k = w.strides[wk];
+    p->w_column = w.strides[column];
+    p->y_row = y.strides[t->rank - 2];
+    p->y_column = 1;
+    p->batch_rank = t->rank - 2;
+    for (int i = 0; i < p->batch_rank; i++) {
+        const struct value *v[2] = {&x, &w};
+        p->batch[i] = t->dims[i];
+        p->strides[0][i] = y.strides[i];
+        for (int k = 0; k < 2; k++) {
+            int axis = i - (t->rank - v[k]->rank);
+            if (axis >= 0 && v[k]->dims[axis] != 1 && v[k]->dims[axis] != t->dims[i])
+                return compile_fail(c, ERR_FORMAT, "batch axes that do not broadcast");
+            p->strides[k + 1][i] = axis < 0 || v[k]->dims[axis] == 1 ? 0 : v[k]->strides[axis];
+        }
+    }
+    struct step *s = step_new(c, "matmul", run_matmul);
+    s->params = p;
+    s->serial = value_elems(&y) * p->n_k < 65536;
+    step_in(c, s, x);
+    step_in(c, s, w);
+    step_out(c, s, y);
+    set_output(c, op, 0, y);
+    return true;
+}

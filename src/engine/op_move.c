@@ -1,0 +1,244 @@
+/* Ops that move elements: concat, tile, gather, casts, and states (read in place, written in place). */
+#include <string.h>
+#include "engine/engine_int.h"
+
+/* ---- concat ---- */
+
+/* Small integer lists (the begin and end of a cache write) are put together in one step. */
+static void run_concat_ints(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
+{
+    int32_t *y = value_pointer(r, &s->out[0]);
+    (void)i_thread;
+    (void)n_threads;
+    for (int k = 0; k < s->n_more; k++) {
+        const int32_t *x = value_pointer(r, &s->more[k]);
+        int64_t n = s->more[k].rank ? s->more[k].dims[0] : 1;
+        for (int64_t i = 0; i < n; i++)
+            *y++ = x[i * s->more[k].strides[0]];
+    }
+}
+
+bool emit_concat(struct compiler *c, const struct mil_op *op)
+{
+    const struct mil_arg *values = mil_arg_find(op, "values");
+    const struct mil_type *t = var_type(c, op->outputs[0]);
+    int64_t axis, at = 0;
+    bool interleave;
+    if (!values || values->n < 1)
+        return compile_fail(c, ERR_FORMAT, "no values");
+    if (!arg_int(c, op, "axis", 0, &axis) || !arg_bool(c, op, "interleave", false, &interleave))
+        return false;
+    if (interleave)
+        return compile_fail(c, ERR_UNSUPPORTED, "interleave");
+    if (axis < 0)
+        axis += t->rank;
+    if (axis < 0 || axis >= t->rank)
+        return compile_fail(c, ERR_FORMAT, "axis outside the tensor");
+    struct value *parts = ARENA_ARRAY(c->arena, struct value, values->n);
+    for (int k = 0; k < values->n; k++) {
+        if (!operand_binding(c, &values->bindings[k], &parts[k]) || (t->rank > 1 && !to_f32(c, &parts[k])))
+            return false;
+        if (parts[k].rank != t->rank && !(t->rank == 1 && parts[k].rank == 0))
+            return compile_fail(c, ERR_FORMAT, "values of different rank");
+    }
+    enum repr repr = dtype_repr(t->dtype);
+    if (t->rank == 1 && repr == REPR_I32 && t->dims[0] <= 64) {
+        struct value y = value_new(c, repr, 1, t->dims);
+        struct step *s = step_new(c, "concat ints", run_concat_ints);
+        s->more = parts;
+        s->n_more = values->n;
+        step_out(c, s, y);
+        set_output(c, op, 0, y);
+        return true;
+    }
+    /* The result keeps the order of axes of the first value; the joined axis needs no special place in it. */
+    struct value y = value_new_like(c, repr, t->rank, t->dims, &parts[0]);
+    for (int k = 0; k < values->n; k++) {
+        struct value part = y;
+        part.dims[axis] = parts[k].dims[axis];
+        part.offset += at * y.strides[axis];
+        at += part.dims[axis];
+        if (at > t->dims[axis])
+            return compile_fail(c, ERR_FORMAT, "the values are longer than the result");
+        emit_copy(c, &parts[k], &part);
+    }
+    set_output(c, op, 0, y);
+    return true;
+}
+
+/* ---- tile ---- */
+
+bool emit_tile(struct compiler *c, const struct mil_op *op)
+{
+    struct value x;
+    int64_t reps[MIL_RANK_MAX];
+    int n = MIL_RANK_MAX;
+    if (!operand(c, op, "x", &x) || !arg_ints(c, op, "reps", reps, &n))
+        return false;
+    if (n != x.rank)
+        return compile_fail(c, ERR_UNSUPPORTED, "reps must be a constant of %d entries", x.rank);
+    struct value view = x;
+    bool broadcast = true;
+    for (int i = 0; i < n; i++) {
+        broadcast = broadcast && (reps[i] == 1 || x.dims[i] == 1);
+        view.dims[i] = x.dims[i] * reps[i];
+        if (x.dims[i] == 1)
+            view.strides[i] = 0;
+    }
+    if (broadcast) { /* repeating an axis of one element: a stride of 0 */
+        set_var(c, op->outputs[0], view);
+        return true;
+    }
+    if (!to_f32(c, &x))
+        return false;
+    struct value y = value_new(c, x.repr, view.rank, view.dims);
+    int64_t at[MIL_RANK_MAX] = {0};
+    for (;;) { /* one copy per repetition */
+        struct value part = y;
+        int i = n - 1;
+        for (int k = 0; k < n; k++) {
+            part.dims[k] = x.dims[k];
+            part.offset += at[k] * x.dims[k] * y.strides[k];
+        }
+        emit_copy(c, &x, &part);
+        while (i >= 0 && ++at[i] == reps[i])
+            at[i--] = 0;
+        if (i < 0)
+            break;
+    }
+    set_output(c, op, 0, y);
+    return true;
+}
+
+/* ---- gather ---- */
+
+/* out[outer, index, inner] = x[outer, indices[index], inner]; i: outer, axis, n_indices, inner */
+static void run_gather(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
+{
+    const struct value *x = &s->in[0];
+    const int32_t *indices = value_pointer(r, &s->in[1]);
+    int64_t n_outer = s->i[0], n_axis = s->i[1], n_indices = s->i[2], n_inner = s->i[3];
+    const char *from = value_pointer(r, x);
+    char *to = value_pointer(r, &s->out[0]);
+    int64_t begin, end;
+    pool_split(n_outer * n_indices, 1, i_thread, n_threads, &begin, &end);
+    for (int64_t row = begin; row < end; row++) {
+        int64_t index = indices[row % n_indices];
+        if (index < 0)
+            index += n_axis;
+        if (index < 0 || index >= n_axis) {
+            run_fail(r, s, "an index lies outside the table");
+            return;
+        }
+        int64_t src = (row / n_indices * n_axis + index) * n_inner;
+        if (x->repr == REPR_F16)
+            r->k->f16_to_f32((float *)to + row * n_inner, (const f16 *)from + src, n_inner);
+        else
+            memcpy(to + row * n_inner * 4, from + src * 4, (size_t)n_inner * 4);
+    }
+}
+
+bool emit_gather(struct compiler *c, const struct mil_op *op)
+{
+    const struct mil_type *t = var_type(c, op->outputs[0]);
+    struct value x, indices;
+    int64_t axis, batch_dims;
+    if (!operand(c, op, "x", &x) || !operand(c, op, "indices", &indices) ||
+        !arg_int(c, op, "axis", 0, &axis) || !arg_int(c, op, "batch_dims", 0, &batch_dims))
+        return false;
+    if (batch_dims != 0)
+        return compile_fail(c, ERR_UNSUPPORTED, "batch_dims %lld", (long long)batch_dims);
+    if (axis < 0)
+        axis += x.rank;
+    if (axis < 0 || axis >= x.rank || indices.repr != REPR_I32)
+        return compile_fail(c, ERR_FORMAT, "axis outside the table, or indices that are no integers");
+    if (!to_dense(c, &x) || !to_dense(c, &indices))
+        return false;
+    struct value y = value_new(c, x.repr == REPR_F16 ? REPR_F32 : x.repr, t->rank, t->dims);
+    struct step *s = step_new(c, "gather", run_gather);
+    s->i[0] = s->i[3] = 1;
+    for (int i = 0; i < axis; i++)
+        s->i[0] *= x.dims[i];
+    for (int i = (int)axis + 1; i < x.rank; i++)
+        s->i[3] *= x.dims[i];
+    s->i[1] = x.dims[axis];
+    s->i[2] = value_elems(&indices);
+    s->serial = value_elems(&y) < 16384;
+    step_in(c, s, x);
+    step_in(c, s, indices);
+    step_out(c, s, y);
+    set_output(c, op, 0, y);
+    return true;
+}
+
+/* ---- cast ---- */
+
+static void run_cast(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
+{
+    const void *x = value_pointer(r, &s->in[0]);
+    void *y = value_pointer(r, &s->out[0]);
+    enum mil_dtype to = (enum mil_dtype)s->i[0];
+    (void)i_thread;
+    (void)n_threads;
+    for (int64_t i = 0; i < s->i[1]; i++) {
+        if (s->out[0].repr == REPR_F32) {
+            ((float *)y)[i] =
+                s->in[0].repr == REPR_F32 ? ((const float *)x)[i] : (float)((const int32_t *)x)[i];
+            continue;
+        }
+        int32_t v;
+        if (s->in[0].repr == REPR_F32) {
+            float f = ((const float *)x)[i];
+            if (to == MIL_BOOL)
+                v = f != 0;
+            else
+                v = f >= 2147483648.0f ? INT32_MAX : f >= -2147483648.0f ? (int32_t)f : f < 0 ? INT32_MIN : 0;
+        } else {
+            v = ((const int32_t *)x)[i];
+        }
+        switch (to) {
+        case MIL_BOOL:
+            v = v != 0;
+            break;
+        case MIL_INT8:
+            v = (int8_t)v;
+            break;
+        case MIL_UINT8:
+            v = (uint8_t)v;
+            break;
+        case MIL_INT16:
+            v = (int16_t)v;
+            break;
+        case MIL_UINT16:
+            v = (uint16_t)v;
+            break;
+        default:
+            break;
+        }
+        ((int32_t *)y)[i] = v;
+    }
+}
+
+bool emit_cast(struct compiler *c, const struct mil_op *op)
+{
+    const struct mil_type *t = var_type(c, op->outputs[0]);
+    struct value x;
+    if (!operand_f32(c, op, "x", &x))
+        return false;
+    /* Between float types, and to int32 from smaller integers, a cast changes nothing that the engine keeps.
+     */
+    if (x.repr == REPR_F32 && dtype_repr(t->dtype) == REPR_F32 && c->plan->precision != ENGINE_FP16) {
+        set_var(c, op->outputs[0], x);
+        return true;
+    }
+    if (!to_dense(c, &x))
+        return false;
+    struct value y = value_new(c, dtype_repr(t->dtype), t->rank, t->dims);
+    struct step *s = step_new(c, "cast", run_cast);
+    s->i[0] = t->dtype;
+    s->i[1] = value_elems(&x);
+    step_in(c, s, x);
+    step_out(c, s, y);
+    set_output(c, op, 0, y);
+    return true;
+}

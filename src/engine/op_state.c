@@ -1,0 +1,234 @@
+/* States. read_state gives a view of the state's own memory; slice_update whose result goes back into that
+ * state is a write of the slice alone. A read that would still be looked at after the next write is copied
+ * first, so the program's order of events holds. */
+#include <string.h>
+#include "engine/engine_int.h"
+
+static bool is_view_op(const struct mil_op *op)
+{
+    if (!op->info)
+        return false;
+    switch (op->info->id) {
+    case MIL_OP_IDENTITY:
+    case MIL_OP_RESHAPE:
+    case MIL_OP_TRANSPOSE:
+    case MIL_OP_EXPAND_DIMS:
+    case MIL_OP_SQUEEZE:
+    case MIL_OP_SLICE_BY_INDEX:
+    case MIL_OP_SPLIT:
+    case MIL_OP_TILE:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* The last op that looks at v's memory, through views and through the members of fused patterns. */
+static int last_look(const struct graph *g, const struct mil_var *v, int depth)
+{
+    int last = -1;
+    if (depth > 64)
+        return g->n_ops;
+    for (const struct use *u = g->uses[v->id]; u; u = u->next) {
+        int at = u->op;
+        if (u->op < g->n_ops && (is_view_op(g->ops[u->op]) || g->nodes[u->op].absorbed))
+            for (int i = 0; i < g->ops[u->op]->n_outputs; i++) {
+                int deeper = last_look(g, g->ops[u->op]->outputs[i], depth + 1);
+                if (deeper > at)
+                    at = deeper;
+            }
+        if (at > last)
+            last = at;
+    }
+    return last;
+}
+
+static int next_write(const struct graph *g, const struct mil_var *state, int after)
+{
+    for (int i = after + 1; i < g->n_ops; i++)
+        if (mil_op_is(g->ops[i], "write_state") && mil_arg_var(g->ops[i], "input") == state)
+            return i;
+    return g->n_ops;
+}
+
+/* A slice_update that is nothing but the argument of a write into the state that it updates. */
+static bool is_state_update(const struct compiler *c, const struct mil_op *op, const struct mil_op **write)
+{
+    const struct graph *g = &c->g;
+    const struct mil_var *x = mil_arg_var(op, "x"), *out = op->outputs[0];
+    const struct mil_op *read = x ? graph_def(g, x) : NULL;
+    if (!read || !mil_op_is(read, "read_state") || g->n_uses[out->id] != 1 ||
+        g->uses[out->id]->op >= g->n_ops)
+        return false;
+    const struct mil_op *w = g->ops[g->uses[out->id]->op];
+    const struct mil_var *state = mil_arg_var(read, "input");
+    if (!mil_op_is(w, "write_state") || mil_arg_var(w, "input") != state)
+        return false;
+    /* No other write of the state between the read and this one. */
+    if (next_write(g, state, graph_op_index(g, x)) != g->uses[out->id]->op)
+        return false;
+    *write = w;
+    return true;
+}
+
+bool emit_read_state(struct compiler *c, const struct mil_op *op)
+{
+    struct value state;
+    const struct mil_var *input = mil_arg_var(op, "input");
+    if (!input)
+        return compile_fail(c, ERR_FORMAT, "argument input is missing");
+    if (!operand(c, op, "input", &state))
+        return false;
+    int write = next_write(&c->g, input, graph_op_index(&c->g, op->outputs[0]));
+    int look = last_look(&c->g, op->outputs[0], 0);
+    if (look > write && look >= 0) { /* the write's own slice_update reads nothing: see is_state_update */
+        struct value y = value_new(c, REPR_F32, state.rank, state.dims);
+        emit_copy(c, &state, &y);
+        state = y;
+    }
+    set_var(c, op->outputs[0], state);
+    return true;
+}
+
+/* ---- slice_update ---- */
+
+struct update_params {
+    int rank;
+    int64_t dims[MIL_RANK_MAX];   /* of the update, squeezed axes as 1 */
+    int64_t limits[MIL_RANK_MAX]; /* of the target */
+    int64_t to[MIL_RANK_MAX], from[MIL_RANK_MAX];
+    int64_t step[MIL_RANK_MAX];
+    bool begin_masked[MIL_RANK_MAX];
+};
+
+static void run_slice_update(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
+{
+    const struct update_params *p = s->params;
+    const int32_t *begin = value_pointer(r, &s->in[1]);
+    int64_t offset = 0;
+    for (int i = 0; i < p->rank; i++) {
+        int64_t b = p->begin_masked[i] ? 0 : begin[i];
+        if (b < 0)
+            b += p->limits[i];
+        if (b < 0 || p->dims[i] < 1 || b + (p->dims[i] - 1) * p->step[i] >= p->limits[i]) {
+            run_fail(r, s, "the slice lies outside the tensor (a position beyond the context?)");
+            return;
+        }
+        offset += b * p->to[i];
+    }
+    int inner = p->rank - 1;
+    int64_t n_rows = 1, first, last;
+    for (int i = 0; i < inner; i++)
+        n_rows *= p->dims[i];
+    pool_split(n_rows, 1, i_thread, n_threads, &first, &last);
+    const float *x = value_pointer(r, &s->in[0]);
+    char *y = value_pointer(r, &s->out[0]);
+    int64_t n = p->dims[inner], to_step = p->to[inner] * p->step[inner], from_step = p->from[inner];
+    for (int64_t row = first; row < last; row++) {
+        int64_t at = offset, src = 0, rest = row;
+        for (int i = inner - 1; i >= 0; i--) {
+            int64_t k = rest % p->dims[i];
+            rest /= p->dims[i];
+            at += k * p->to[i] * p->step[i];
+            src += k * p->from[i];
+        }
+        if (s->out[0].repr == REPR_F16) {
+            f16 *row_out = (f16 *)y + at;
+            if (to_step == 1 && from_step == 1)
+                r->k->f32_to_f16(row_out, x + src, n);
+            else
+                for (int64_t i = 0; i < n; i++)
+                    row_out[i * to_step] = f32_to_f16(x[src + i * from_step]);
+        } else {
+            int32_t *row_out = (int32_t *)y + at;
+            const int32_t *row_in = (const int32_t *)x + src;
+            for (int64_t i = 0; i < n; i++)
+                row_out[i * to_step] = row_in[i * from_step];
+        }
+    }
+}
+
+/* Writes op's update into target (in place). */
+static bool emit_update_into(struct compiler *c, const struct mil_op *op, const struct value *target)
+{
+    struct update_params *p = ARENA_NEW(c->arena, struct update_params);
+    struct value update, begin;
+    int64_t stride[MIL_RANK_MAX], begin_mask[MIL_RANK_MAX] = {0}, squeeze[MIL_RANK_MAX] = {0};
+    int n_stride = MIL_RANK_MAX, n = MIL_RANK_MAX, n_squeezed = 0;
+    if (!operand(c, op, "update", &update) || !operand(c, op, "begin", &begin) ||
+        !arg_ints(c, op, "stride", stride, &n_stride) || !arg_ints(c, op, "begin_mask", begin_mask, &n))
+        return false;
+    n = MIL_RANK_MAX;
+    if (!arg_ints(c, op, "squeeze_mask", squeeze, &n) || !to_dense(c, &begin))
+        return false;
+    for (int i = 0; i < target->rank; i++)
+        n_squeezed += squeeze[i] != 0;
+    if (begin.repr != REPR_I32 || value_elems(&begin) != target->rank ||
+        update.rank + n_squeezed != target->rank)
+        return compile_fail(c, ERR_FORMAT, "begin or update do not fit the rank of x");
+    if (update.repr == REPR_F16) { /* a part of a state: its memory may be what is being written */
+        if (!to_f32(c, &update))
+            return false;
+    }
+    p->rank = target->rank;
+    for (int i = 0, k = 0; i < target->rank; i++) {
+        p->limits[i] = target->dims[i];
+        p->to[i] = target->strides[i];
+        p->step[i] = n_stride == target->rank ? stride[i] : 1;
+        p->begin_masked[i] = begin_mask[i] != 0;
+        p->dims[i] = squeeze[i] ? 1 : update.dims[k];
+        p->from[i] = squeeze[i] ? 0 : update.strides[k++];
+        if (p->step[i] < 1)
+            return compile_fail(c, ERR_UNSUPPORTED, "stride %lld", (long long)p->step[i]);
+    }
+    if (p->rank == 0)
+        return compile_fail(c, ERR_UNSUPPORTED, "an update of a scalar");
+    struct step *s = step_new(c, target->repr == REPR_F16 ? "write state" : "slice update", run_slice_update);
+    s->params = p;
+    s->serial = value_elems(&update) < 16384;
+    step_in(c, s, update);
+    step_in(c, s, begin);
+    step_out(c, s, *target);
+    return true;
+}
+
+bool emit_slice_update(struct compiler *c, const struct mil_op *op)
+{
+    const struct mil_op *write;
+    struct value x;
+    if (!operand(c, op, "x", &x))
+        return false;
+    if (is_state_update(c, op, &write) && x.repr == REPR_F16)
+        return true; /* done by emit_write_state */
+    struct value y = value_new(c, x.repr == REPR_F16 ? REPR_F32 : x.repr, x.rank, x.dims);
+    emit_copy(c, &x, &y);
+    if (!emit_update_into(c, op, &y))
+        return false;
+    set_output(c, op, 0, y);
+    return true;
+}
+
+bool emit_write_state(struct compiler *c, const struct mil_op *op)
+{
+    struct value state, data;
+    struct mil_var *v = mil_arg_var(op, "data");
+    const struct mil_op *def = v ? graph_def(&c->g, v) : NULL, *write;
+    if (!operand(c, op, "input", &state))
+        return false;
+    if (state.repr != REPR_F16 || c->plan->storages[state.storage].kind != STORAGE_STATE)
+        return compile_fail(c, ERR_FORMAT, "input is no state");
+    if (def && mil_op_is(def, "slice_update") && is_state_update(c, def, &write) &&
+        c->values[v->id].storage < 0)
+        return emit_update_into(c, def, &state);
+    if (!operand(c, op, "data", &data))
+        return false;
+    bool same = data.rank == state.rank;
+    for (int i = 0; same && i < state.rank; i++)
+        same = data.dims[i] == state.dims[i];
+    if (!same)
+        return compile_fail(c, ERR_FORMAT, "data has another shape than the state");
+    if (!to_f32(c, &data))
+        return false;
+    emit_copy(c, &data, &state);
+    return true;
+}

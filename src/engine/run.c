@@ -1,0 +1,318 @@
+/* Runs of a plan: workspace, states, execution, the listing. */
+#include <stdlib.h>
+#include <string.h>
+#include "engine/engine_int.h"
+#include "base/log.h"
+
+/* ---- states ---- */
+
+struct engine_state {
+    int n;
+    struct engine_state_entry *entries;
+};
+
+struct engine_state *engine_state_new(void)
+{
+    return xcalloc(1, sizeof(struct engine_state));
+}
+
+void engine_state_free(struct engine_state *s)
+{
+    if (!s)
+        return;
+    for (int i = 0; i < s->n; i++) {
+        free((char *)s->entries[i].name);
+        mem_free(s->entries[i].data);
+    }
+    free(s->entries);
+    free(s);
+}
+
+int engine_state_count(const struct engine_state *s)
+{
+    return s->n;
+}
+
+struct engine_state_entry *engine_state_get(struct engine_state *s, int i)
+{
+    return &s->entries[i];
+}
+
+struct engine_state_entry *engine_state_find(struct engine_state *s, const char *name)
+{
+    for (int i = 0; i < s->n; i++)
+        if (strcmp(s->entries[i].name, name) == 0)
+            return &s->entries[i];
+    return NULL;
+}
+
+bool engine_state_add(struct engine_state *s, const struct engine_plan *p, struct err *e)
+{
+    for (int i = 0; i < p->n_states; i++) {
+        const struct plan_state *d = &p->states[i];
+        const struct engine_state_entry *have = engine_state_find(s, d->name);
+        if (have) {
+            bool same = have->rank == d->rank && have->dtype == d->dtype &&
+                        memcmp(have->dims, d->dims, sizeof(int64_t) * (size_t)d->rank) == 0;
+            if (!same)
+                return err_set(e, ERR_FORMAT,
+                               "state %s has another shape in function %s than elsewhere in the package",
+                               d->name, p->function);
+            continue;
+        }
+        f16 *data = mem_try_alloc((size_t)d->n_elems * sizeof(f16), e);
+        if (!data)
+            return err_wrap(e, "state %s", d->name);
+        s->entries = xrealloc(s->entries, sizeof *s->entries * (size_t)(s->n + 1));
+        struct engine_state_entry *entry = &s->entries[s->n++];
+        *entry = (struct engine_state_entry){.name = xstrdup(d->name),
+                                             .dtype = d->dtype,
+                                             .rank = d->rank,
+                                             .n_elems = d->n_elems,
+                                             .data = data};
+        memcpy(entry->dims, d->dims, sizeof d->dims);
+    }
+    return true;
+}
+
+void engine_state_clear(struct engine_state *s)
+{
+    for (int i = 0; i < s->n; i++)
+        memset(s->entries[i].data, 0, (size_t)s->entries[i].n_elems * sizeof(f16));
+}
+
+/* ---- plans seen from outside ---- */
+
+void engine_plan_free(struct engine_plan *p)
+{
+    if (p)
+        arena_free(p->arena);
+}
+
+int engine_plan_inputs(const struct engine_plan *p)
+{
+    return p->n_inputs;
+}
+
+int engine_plan_outputs(const struct engine_plan *p)
+{
+    return p->n_outputs;
+}
+
+const struct engine_port *engine_plan_input(const struct engine_plan *p, int i)
+{
+    return &p->inputs[i];
+}
+
+const struct engine_port *engine_plan_output(const struct engine_plan *p, int i)
+{
+    return &p->outputs[i];
+}
+
+static int find_port(const struct engine_port *ports, int n, const char *name)
+{
+    for (int i = 0; i < n; i++)
+        if (strcmp(ports[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+int engine_plan_find_input(const struct engine_plan *p, const char *name)
+{
+    return find_port(p->inputs, p->n_inputs, name);
+}
+
+int engine_plan_find_output(const struct engine_plan *p, const char *name)
+{
+    return find_port(p->outputs, p->n_outputs, name);
+}
+
+uint64_t engine_plan_weight_bytes(const struct engine_plan *p)
+{
+    return p->weight_bytes;
+}
+
+uint64_t engine_plan_arena_bytes(const struct engine_plan *p)
+{
+    return p->arena_bytes;
+}
+
+static void print_value(FILE *out, const struct value *v)
+{
+    static const char *const names[] = {"f32", "i32", "f16"};
+    fprintf(out, "%s[", names[v->repr]);
+    for (int i = 0; i < v->rank; i++)
+        fprintf(out, "%s%lld", i ? "," : "", (long long)v->dims[i]);
+    fputc(']', out);
+}
+
+void engine_plan_print(const struct engine_plan *p, const struct engine_run *measured, FILE *out)
+{
+    double total = 0;
+    if (measured && measured->n_measured > 0)
+        for (int i = 0; i < p->n_steps; i++)
+            total += measured->step_seconds[i];
+    fprintf(out, "function %s: %d steps, %.2f MB of weights, %.2f MB workspace, %d state%s\n", p->function,
+            p->n_steps, (double)p->weight_bytes / 1e6, (double)p->arena_bytes / 1e6, p->n_states,
+            p->n_states == 1 ? "" : "s");
+    for (int i = 0; i < p->n_steps; i++) {
+        const struct step *s = &p->steps[i];
+        fprintf(out, "%5d  %-16s", i, s->name);
+        if (total > 0)
+            fprintf(out, " %5.1f%%", 100 * measured->step_seconds[i] / total);
+        if (s->weight_bytes)
+            fprintf(out, " %9.2f MB", (double)s->weight_bytes / 1e6);
+        else
+            fprintf(out, "             ");
+        fputs("  ", out);
+        for (int k = 0; k < s->n_in && k < 4; k++) {
+            fputs(k ? " " : "", out);
+            print_value(out, &s->in[k]);
+        }
+        fputs(" -> ", out);
+        for (int k = 0; k < s->n_out && k < 4; k++) {
+            fputs(k ? " " : "", out);
+            print_value(out, &s->out[k]);
+        }
+        if (s->n_out > 4)
+            fprintf(out, " and %d more", s->n_out - 4);
+        fprintf(out, "  %s\n", s->label ? s->label : "");
+    }
+}
+
+/* ---- runs ---- */
+
+bool engine_run_new(struct engine_run **out, const struct engine_plan *p, int n_threads, struct err *e)
+{
+    struct engine_run *r = xcalloc(1, sizeof *r);
+    bool ok = false;
+    *out = NULL;
+    r->plan = p;
+    r->k = p->kernels;
+    r->n_threads = n_threads;
+    r->base = xcalloc((size_t)p->n_storages + 1, sizeof *r->base);
+    r->own_input = xcalloc((size_t)p->n_inputs + 1, sizeof *r->own_input);
+    r->bound_input = xcalloc((size_t)p->n_inputs + 1, sizeof *r->bound_input);
+    r->step_seconds = xcalloc((size_t)p->n_steps + 1, sizeof *r->step_seconds);
+    if (!(r->arena = mem_try_alloc(p->arena_bytes + 64, e)) ||
+        !(r->scratch = mem_try_alloc(p->scratch_bytes * (size_t)n_threads + 64, e)))
+        goto done;
+    for (int i = 0; i < p->n_inputs; i++)
+        if (!(r->own_input[i] = mem_try_alloc((size_t)p->inputs[i].n_elems * 4 + 64, e)))
+            goto done;
+    for (int i = 0; i < p->n_storages; i++) {
+        const struct storage *s = &p->storages[i];
+        if (s->kind == STORAGE_ARENA)
+            r->base[i] = r->arena + s->offset;
+        else if (s->kind == STORAGE_CONST)
+            r->base[i] = (void *)(uintptr_t)s->data; /* never written: no step has a constant as output */
+    }
+    *out = r;
+    r = NULL;
+    ok = true;
+done:
+    engine_run_free(r);
+    return ok;
+}
+
+void engine_run_free(struct engine_run *r)
+{
+    if (!r)
+        return;
+    for (int i = 0; r->own_input && i < r->plan->n_inputs; i++)
+        mem_free(r->own_input[i]);
+    mem_free(r->arena);
+    mem_free(r->scratch);
+    free(r->base);
+    free(r->own_input);
+    free(r->bound_input);
+    free(r->step_seconds);
+    free(r);
+}
+
+void *engine_input(struct engine_run *r, int i)
+{
+    return r->own_input[i];
+}
+
+void engine_bind_input(struct engine_run *r, int i, const void *data)
+{
+    r->bound_input[i] = data;
+}
+
+const void *engine_output(const struct engine_run *r, int i)
+{
+    return value_pointer(r, &r->plan->out_values[i]);
+}
+
+void engine_round_output(struct engine_run *r, int i)
+{
+    const struct engine_port *port = &r->plan->outputs[i];
+    if (port->is_int || port->dtype != MIL_FP16)
+        return;
+    float *p = value_pointer(r, &r->plan->out_values[i]);
+    r->k->round_f16(p, p, port->n_elems);
+}
+
+void engine_run_measure(struct engine_run *r, bool on)
+{
+    r->measure = on;
+}
+
+void run_fail(struct engine_run *r, const struct step *s, const char *why)
+{
+    int none = 0;
+    if (atomic_compare_exchange_strong(&r->failed, &none, (int)(s - r->plan->steps) + 1))
+        r->failed_why = why;
+}
+
+struct call {
+    struct engine_run *run;
+    const struct step *step;
+};
+
+static void run_part(void *context, int i_thread, int n_threads)
+{
+    const struct call *call = context;
+    call->step->run(call->step, call->run, i_thread, n_threads);
+}
+
+bool engine_execute(struct engine_run *r, struct engine_state *state, struct pool *pool, struct err *e)
+{
+    const struct engine_plan *p = r->plan;
+    int n_threads = pool ? pool_threads(pool) : 1;
+    if (n_threads > r->n_threads)
+        return err_set(e, ERR_BUG, "a run made for %d threads is executed by %d", r->n_threads, n_threads);
+    for (int i = 0; i < p->n_storages; i++) {
+        const struct storage *s = &p->storages[i];
+        if (s->kind == STORAGE_INPUT) {
+            const void *bound = r->bound_input[s->index];
+            r->base[i] = bound ? (void *)(uintptr_t)bound : r->own_input[s->index];
+        } else if (s->kind == STORAGE_STATE) {
+            struct engine_state_entry *entry =
+                state ? engine_state_find(state, p->states[s->index].name) : NULL;
+            if (!entry)
+                return err_set(e, ERR_USAGE, "function %s needs the state %s", p->function,
+                               p->states[s->index].name);
+            r->base[i] = entry->data;
+        }
+    }
+    atomic_store(&r->failed, 0);
+    struct call call = {.run = r};
+    for (int i = 0; i < p->n_steps; i++) {
+        const struct step *s = &p->steps[i];
+        double start = r->measure ? clock_seconds() : 0;
+        call.step = s;
+        if (s->serial || n_threads == 1)
+            s->run(s, r, 0, 1);
+        else
+            pool_run(pool, run_part, &call);
+        if (r->measure)
+            r->step_seconds[i] += clock_seconds() - start;
+        if (atomic_load_explicit(&r->failed, memory_order_relaxed))
+            return err_set(e, ERR_FAILED, "function %s, %s (%s): %s", p->function, s->label ? s->label : "?",
+                           s->name, r->failed_why);
+    }
+    r->n_measured += r->measure;
+    return true;
+}
