@@ -4,7 +4,7 @@
 #include "mil/infer_rules.h"
 
 static const infer_rule rules[MIL_RULE_COUNT] = {
-#define RULE_ENTRY(name) [MIL_RULE_##name] = infer_rule_##name,
+#define RULE_ENTRY(name, doc) [MIL_RULE_##name] = infer_rule_##name,
     MIL_RULES(RULE_ENTRY)
 #undef RULE_ENTRY
 };
@@ -196,6 +196,19 @@ bool infer_dim_product(struct infer *in, const int64_t *dims, int begin, int end
             return false;
     }
     return true;
+}
+
+bool infer_dims_meet(struct infer *in, const char *what, int64_t a, int64_t b)
+{
+    if (a >= 0 && b >= 0 && a != b)
+        return infer_fail(in, "%s differ: %lld and %lld", what, (long long)a, (long long)b);
+    return true;
+}
+
+enum mil_dtype infer_named_dtype(struct infer *in, const char *name, enum mil_dtype otherwise)
+{
+    struct str s;
+    return infer_string(in, name, &s) ? mil_dtype_find(s.p, s.n) : otherwise;
 }
 
 /* ---- integers known from shapes ---- */

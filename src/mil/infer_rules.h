@@ -15,7 +15,7 @@ struct infer {
 typedef bool (*infer_rule)(struct infer *in);
 
 /* Every rule of the vocabulary, by its name. */
-#define INFER_RULE_DECLARE(name) bool infer_rule_##name(struct infer *in);
+#define INFER_RULE_DECLARE(name, doc) bool infer_rule_##name(struct infer *in);
 MIL_RULES(INFER_RULE_DECLARE)
 #undef INFER_RULE_DECLARE
 
@@ -51,6 +51,10 @@ bool infer_broadcast(struct infer *in, const struct mil_type *a, const struct mi
 /* a * b and a + b of dimensions: unknown when one is; false on overflow. */
 bool infer_dim_mul(struct infer *in, int64_t a, int64_t b, int64_t *out) MUST_CHECK;
 bool infer_dim_add(struct infer *in, int64_t a, int64_t b, int64_t *out) MUST_CHECK;
+/* Dimensions that must meet: equal where both are known. */
+bool infer_dims_meet(struct infer *in, const char *what, int64_t a, int64_t b) MUST_CHECK;
+/* Element type named by a string argument, `otherwise` when absent; NONE when the name is unknown. */
+enum mil_dtype infer_named_dtype(struct infer *in, const char *name, enum mil_dtype otherwise);
 /* Product of dims[begin .. end): unknown when one is. */
 bool infer_dim_product(struct infer *in, const int64_t *dims, int begin, int end, int64_t *out) MUST_CHECK;
 /* Shape of the slice that slice_by_index and slice_update mean; squeezed axes dropped. */

@@ -12,10 +12,12 @@ static const struct mil_op_info rows[MIL_OP_COUNT] = {
 #undef MIL_OP
 };
 
-static const char *const rule_names[MIL_RULE_COUNT] = {
-#define RULE_NAME(name) #name,
-    MIL_RULES(RULE_NAME)
-#undef RULE_NAME
+static const struct {
+    const char *name, *doc;
+} rule_texts[MIL_RULE_COUNT] = {
+#define RULE_TEXT(name, doc) {#name, doc},
+    MIL_RULES(RULE_TEXT)
+#undef RULE_TEXT
 };
 
 const struct mil_op_info *mil_op_info_find(const char *name)
@@ -34,7 +36,12 @@ const struct mil_op_info *mil_op_info_by_id(enum mil_op_id id)
 
 const char *mil_rule_name(enum mil_rule rule)
 {
-    return (int)rule >= 0 && (int)rule < MIL_RULE_COUNT ? rule_names[rule] : "?";
+    return (int)rule >= 0 && (int)rule < MIL_RULE_COUNT ? rule_texts[rule].name : "?";
+}
+
+const char *mil_rule_doc(enum mil_rule rule)
+{
+    return (int)rule >= 0 && (int)rule < MIL_RULE_COUNT ? rule_texts[rule].doc : "?";
 }
 
 bool mil_op_input_next(const char **at, struct mil_op_input *input)
