@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "mil/text.h"
-#include "mil/text_number.h"
+#include "mil/text_number_internal.h"
 
 #define DECIMAL_CHARS_MAX 127
 

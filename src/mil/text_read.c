@@ -6,7 +6,7 @@
 #include <string.h>
 #include "mil/ops.h"
 #include "mil/text.h"
-#include "mil/text_reader.h"
+#include "mil/text_reader_internal.h"
 
 /* ---- cursor ---- */
 

@@ -3,8 +3,8 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <string.h>
-#include "mil/text_number.h"
-#include "mil/text_reader.h"
+#include "mil/text_number_internal.h"
+#include "mil/text_reader_internal.h"
 
 /* ---- types ---- */
 

@@ -4,7 +4,7 @@
 #include <string.h>
 #include "mil/ops.h"
 #include "mil/text.h"
-#include "mil/text_writer.h"
+#include "mil/text_writer_internal.h"
 
 /* ---- things in the order of their names ---- */
 

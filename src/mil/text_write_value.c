@@ -2,8 +2,8 @@
 #include <inttypes.h>
 #include <string.h>
 #include "mil/text.h"
-#include "mil/text_number.h"
-#include "mil/text_writer.h"
+#include "mil/text_number_internal.h"
+#include "mil/text_writer_internal.h"
 
 /* Types and values nest at most this deep, as in the reader. */
 #define NESTING_MAX 64

@@ -5,7 +5,7 @@
 #include "base/file.h"
 #include "mil/protobuf.h"
 #include "mil/text.h"
-#include "mil/text_number.h"
+#include "mil/text_number_internal.h"
 
 #define CORPUS MILKIT_TEST_DATA "/corpus"
 #define BYTES_MAX ((size_t)64 << 20)

@@ -3,8 +3,8 @@
  *
  * Functions that return false have filled the error. A buffer that is full shows at the end (buf.failed).
  */
-#ifndef MILKIT_MIL_TEXT_WRITER_H
-#define MILKIT_MIL_TEXT_WRITER_H
+#ifndef MILKIT_MIL_TEXT_WRITER_INTERNAL_H
+#define MILKIT_MIL_TEXT_WRITER_INTERNAL_H
 
 #include "base/buf.h"
 #include "mil/mil.h"

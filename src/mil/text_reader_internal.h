@@ -1,7 +1,7 @@
 /* Inside the reader of the text form: the cursor over the text, shared by programs (text_read.c) and by types
  * and values (text_value.c). Every function that returns false has filled the error, with line and column. */
-#ifndef MILKIT_MIL_TEXT_READER_H
-#define MILKIT_MIL_TEXT_READER_H
+#ifndef MILKIT_MIL_TEXT_READER_INTERNAL_H
+#define MILKIT_MIL_TEXT_READER_INTERNAL_H
 
 #include "base/buf.h"
 #include "mil/mil.h"

@@ -1,6 +1,6 @@
 /* Numbers of the text form: exact hexadecimal floats, and elements of every type to and from value data. */
-#ifndef MILKIT_MIL_TEXT_NUMBER_H
-#define MILKIT_MIL_TEXT_NUMBER_H
+#ifndef MILKIT_MIL_TEXT_NUMBER_INTERNAL_H
+#define MILKIT_MIL_TEXT_NUMBER_INTERNAL_H
 
 #include "base/buf.h"
 #include "mil/mil.h"
