@@ -59,13 +59,17 @@ static bool read_yarn(struct yarn *y, const struct arch_model *m, const cJSON *o
         !json_get_double(object, "mscale_all_dim", &y->mscale_all_dim, where, e) ||
         !json_get_bool(object, "truncate", &y->truncate, where, e))
         return false;
-    const cJSON *original = json_get(object, "original_max_position_embeddings");
+    /* The key beside the object wins over the one inside, other than for every other key. */
+    const char *const key = "original_max_position_embeddings";
     y->original_positions = (double)positions;
-    if (!json_get_double(object, "original_max_position_embeddings", &y->original_positions, where, e) ||
-        !check_positive(y->original_positions, "original_max_position_embeddings", where, e))
+    if (!json_get_double(object, key, &y->original_positions, where, e) ||
+        !json_get_double(m->text_config, key, &y->original_positions, where, e) ||
+        !check_positive(y->original_positions, key, where, e))
         return false;
+    y->beta_fast = y->beta_fast != 0 ? y->beta_fast : 32;
+    y->beta_slow = y->beta_slow != 0 ? y->beta_slow : 1;
     if (isnan(y->factor)) {
-        if (!original)
+        if (!json_get(object, "factor"))
             return err_set(e, ERR_FORMAT, "%s: RoPE type yarn: key factor is missing", where);
         y->factor = (double)positions / y->original_positions;
     }
@@ -75,6 +79,10 @@ static bool read_yarn(struct yarn *y, const struct arch_model *m, const cJSON *o
             both ? yarn_mscale(y->factor, y->mscale) / yarn_mscale(y->factor, y->mscale_all_dim)
                  : yarn_mscale(y->factor, 1.0);
     }
+    /* The tables hold the factor; fp16 ends at 65504. */
+    if (y->attention_factor > 1000)
+        return err_set(e, ERR_FORMAT, "%s: RoPE key attention_factor: expected at most 1000, found %g", where,
+                       y->attention_factor);
     return check_positive(y->factor, "factor", where, e) &&
            check_positive(y->attention_factor, "attention_factor", where, e) &&
            check_positive(y->beta_fast, "beta_fast", where, e) &&
@@ -109,7 +117,9 @@ bool arch_read_rope(struct arch_model *m, int64_t head_dim, struct arch_rope *ou
 {
     const char *where = arch_config_path(m), *type = "default";
     const cJSON *scaling = json_get(m->text_config, "rope_scaling");
-    const cJSON *object = cJSON_IsObject(scaling) ? scaling : json_get(m->text_config, "rope_parameters");
+    /* An empty object counts as none. */
+    bool has_scaling = cJSON_IsObject(scaling) && scaling->child;
+    const cJSON *object = has_scaling ? scaling : json_get(m->text_config, "rope_parameters");
     double theta = 10000.0, partial = 1.0;
     if (scaling && !cJSON_IsObject(scaling) && !cJSON_IsNull(scaling))
         return err_set(e, ERR_FORMAT, "%s: key rope_scaling: expected an object, found %s", where,

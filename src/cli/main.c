@@ -1,7 +1,8 @@
 /* Entry of the program: picks the command, sets up signals and the log.
  *
  * The first SIGINT or SIGTERM sets the cancel flag that long jobs look at (log_cancelled); the second one
- * ends the process at once. SIGPIPE is ignored: a closed stdout is a failed write that cli_flush reports.
+ * ends the process at once. SIGPIPE and SIGXFSZ are ignored: a closed stdout and a file over the
+ * limit are failed writes, reported as such.
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -32,6 +33,7 @@ static void set_signals(void)
     sigaction(SIGTERM, &action, NULL);
     action.sa_handler = SIG_IGN;
     sigaction(SIGPIPE, &action, NULL);
+    sigaction(SIGXFSZ, &action, NULL);
 }
 
 int main(int argc, char **argv)
