@@ -221,8 +221,9 @@ static void put_moe(struct buf *b, const struct meta *m)
 {
     if (m->moe_experts <= 0)
         return;
-    buf_printf(b, PARAMETER "moe: {experts: %d, experts_per_token: %d", m->moe_experts,
-               m->moe_experts_per_token);
+    buf_printf(b, PARAMETER "moe: {experts: %d", m->moe_experts);
+    if (m->moe_experts_per_token > 0)
+        buf_printf(b, ", experts_per_token: %d", m->moe_experts_per_token);
     if (m->moe_evaluation) {
         buf_puts(b, ", evaluation: ");
         put_text(b, m->moe_evaluation, true);
