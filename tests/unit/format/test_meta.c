@@ -452,8 +452,7 @@ static void test_texts_round_trip(void **state)
         "\x01",
         "\xc2\x85",
         "\xe2\x80\xa8",
-        "\xef\xbb\xbf"
-        "bom",
+        "\xef\xbb\xbf!",
         "int4,32",
         "none",
         "--- a",
