@@ -1,0 +1,36 @@
+/* Opening a package for a command. */
+#include <string.h>
+#include "cli/package_options.h"
+
+bool package_options_open(struct cli *c, const struct package_options *o, struct model **out, struct err *e)
+{
+    static const char *const names[] = {"default", "fp32", "fp16"};
+    struct model_options options = {.n_threads = (int)o->n_threads, .log = &c->log};
+    bool known = !o->precision;
+    *out = NULL;
+    for (int i = 0; i < 3 && !known; i++)
+        if ((known = strcmp(o->precision, names[i]) == 0))
+            options.precision = (enum engine_precision)i;
+    if (!known)
+        return err_set(e, ERR_USAGE, "--precision: expected default, fp32 or fp16, found '%s'", o->precision);
+    if (o->n_threads < 0 || o->n_threads > 1024)
+        return err_set(e, ERR_USAGE, "--threads: expected 1 to 1024, found %lld", (long long)o->n_threads);
+    if (!o->path)
+        return err_set(e, ERR_USAGE, "expected a package folder");
+    return model_open(out, o->path, &options, e);
+}
+
+bool package_check_ids(const struct model *m, const int32_t *ids, size_t n, struct err *e)
+{
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= m->vocab_size)
+            return err_set(e, ERR_USAGE, "token %zu: expected an id below %lld (the vocabulary), found %d", i,
+                           (long long)m->vocab_size, ids[i]);
+    return true;
+}
+
+bool package_encode(const struct model *m, const struct tokenizer *t, const char *text, size_t bytes,
+                    struct ids *out, struct err *e)
+{
+    return tokenizer_encode(t, text, bytes, true, out, e) && package_check_ids(m, out->p, out->n, e);
+}

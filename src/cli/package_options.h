@@ -1,0 +1,30 @@
+/* What the commands that run a package share: its options, opening it with the tokenizer, encoding a prompt.
+ */
+#ifndef MILKIT_CLI_PACKAGE_OPTIONS_H
+#define MILKIT_CLI_PACKAGE_OPTIONS_H
+
+#include "cli/cli.h"
+#include "runtime/session.h"
+
+struct package_options {
+    const char *path; /* DIR, by position, -m or --meta */
+    int64_t n_threads;
+    const char *precision; /* "default", "fp32", "fp16" */
+};
+/* Rows for a command's option table. */
+#define PACKAGE_OPTION_ROWS(p)                                                                               \
+    {"-m,--model,--meta,-d,--dir", CLI_STRING, &(p).path, "DIR", NULL},                                      \
+        {"-t,--threads,-j", CLI_INT, &(p).n_threads, "N", "threads (all)"},                                  \
+    {                                                                                                        \
+        "--precision", CLI_STRING, &(p).precision, "MODE", "default, fp32 or fp16 (op by op)"                \
+    }
+
+bool package_options_open(struct cli *c, const struct package_options *o, struct model **out,
+                          struct err *e) MUST_CHECK;
+/* Text -> ids with the post-processor's tokens; every id must be one of the model's. */
+bool package_encode(const struct model *m, const struct tokenizer *t, const char *text, size_t bytes,
+                    struct ids *out, struct err *e) MUST_CHECK;
+/* Ids given by the user: each must be one of the model's. */
+bool package_check_ids(const struct model *m, const int32_t *ids, size_t n, struct err *e) MUST_CHECK;
+
+#endif

@@ -1,0 +1,207 @@
+/* Opening the parts of a package and checking them against each other and against the contract. */
+#include <stdlib.h>
+#include <string.h>
+#include "runtime/model.h"
+
+static bool plan_part(struct model *m, struct model_part *part, const char *path, const char *function,
+                      int64_t tokens, const char *flexible_input, const struct model_options *o,
+                      struct engine_plan **out, struct err *e)
+{
+    struct engine_shape shape = {.input = flexible_input, .rank = 2, .dims = {1, tokens}};
+    struct engine_options options = {.kernels = m->kernels, .precision = o->precision};
+    (void)path;
+    return engine_plan_new(out, part->mil, function, &shape, flexible_input ? 1 : 0, &options, e);
+}
+
+/* An input or output with a dtype and shape that the contract asks for; dims of -1 are free. */
+static bool check_port(const struct engine_port *port, const char *what, const char *path, bool is_int,
+                       int rank, const int64_t *dims, struct err *e)
+{
+    char want[96] = "", have[96] = "";
+    bool ok = port->is_int == is_int && port->rank == rank;
+    for (int i = 0; i < rank; i++) {
+        size_t n = strlen(want);
+        snprintf(want + n, sizeof want - n, dims[i] < 0 ? "%s?" : "%s%lld", i ? ", " : "",
+                 (long long)dims[i]);
+    }
+    for (int i = 0; i < port->rank; i++) {
+        size_t n = strlen(have);
+        snprintf(have + n, sizeof have - n, "%s%lld", i ? ", " : "", (long long)port->dims[i]);
+        ok = ok && i < rank && (dims[i] < 0 || dims[i] == port->dims[i]);
+    }
+    return ok || err_set(e, ERR_FORMAT, "%s: %s %s: expected %s [%s], found %s [%s]", path, what, port->name,
+                         is_int ? "integers" : "floats", want, mil_dtype_name(port->dtype), have);
+}
+
+static bool check_input(const struct engine_plan *p, const char *path, const char *name, bool is_int,
+                        int rank, const int64_t *dims, struct err *e)
+{
+    int i = engine_plan_find_input(p, name);
+    if (i < 0)
+        return err_set(e, ERR_FORMAT, "%s: no input %s", path, name);
+    return check_port(engine_plan_input(p, i), "input", path, is_int, rank, dims, e);
+}
+
+static bool check_output(const struct engine_plan *p, const char *path, const char *name, int64_t tokens,
+                         int64_t hidden, struct err *e)
+{
+    const int64_t dims[3] = {1, tokens, hidden};
+    int i = engine_plan_find_output(p, name);
+    if (i < 0)
+        return err_set(e, ERR_FORMAT, "%s: no output %s", path, name);
+    return check_port(engine_plan_output(p, i), "output", path, false, 3, dims, e);
+}
+
+static bool check_chunk(struct model *m, const struct engine_plan *p, const char *path, int64_t tokens,
+                        bool is_last, struct err *e)
+{
+    const int64_t hidden[3] = {1, tokens, m->hidden_size}, positions[1] = {tokens}, one[1] = {1},
+                  mask[4] = {1, 1, tokens, m->mask_length > 0 ? m->mask_length : -1};
+    if (!check_input(p, path, "hidden_states", false, 3, hidden, e) ||
+        !check_input(p, path, "position_ids", true, 1, positions, e) ||
+        !check_input(p, path, "causal_mask", false, 4, mask, e) ||
+        !check_input(p, path, "current_pos", true, 1, one, e) ||
+        !check_output(p, path, "output_hidden_states", is_last && tokens > 1 ? -1 : tokens, m->hidden_size,
+                      e))
+        return false;
+    m->mask_length = engine_plan_input(p, engine_plan_find_input(p, "causal_mask"))->dims[3];
+    for (int i = 0; i < engine_plan_inputs(p); i++) {
+        static const char *const known[] = {"hidden_states", "position_ids", "causal_mask", "current_pos"};
+        bool is_known = false;
+        for (size_t k = 0; k < 4; k++)
+            is_known = is_known || strcmp(engine_plan_input(p, i)->name, known[k]) == 0;
+        if (!is_known)
+            return err_set(e, ERR_UNSUPPORTED, "%s: input %s is none that this runtime feeds", path,
+                           engine_plan_input(p, i)->name);
+    }
+    return true;
+}
+
+static bool open_embeddings(struct model *m, const struct model_options *o, struct err *e)
+{
+    struct model_part *part = &m->embeddings;
+    const char *path = m->package->embeddings;
+    if (!mil_model_open(&part->mil, path, 0, e))
+        return false;
+    const char *function = mil_default_function_name(part->mil);
+    if (!plan_part(m, part, path, function, 1, "input_ids", o, &part->infer, e))
+        return false;
+    const int64_t ids[2] = {1, 1};
+    if (!check_input(part->infer, path, "input_ids", true, 2, ids, e) ||
+        !check_output(part->infer, path, "hidden_states", 1, -1, e))
+        return false;
+    m->hidden_size =
+        engine_plan_output(part->infer, engine_plan_find_output(part->infer, "hidden_states"))->dims[2];
+    return m->batch_size == 1 ||
+           plan_part(m, part, path, function, m->batch_size, "input_ids", o, &part->prefill, e);
+}
+
+static bool open_chunk(struct model *m, int i, const struct model_options *o, struct err *e)
+{
+    struct model_part *part = &m->chunks[i];
+    const char *path = m->package->chunks[i];
+    bool is_last = i + 1 == m->n_chunks;
+    if (!mil_model_open(&part->mil, path, 0, e) ||
+        !plan_part(m, part, path, "infer", 1, NULL, o, &part->infer, e) ||
+        !check_chunk(m, part->infer, path, 1, is_last, e))
+        return false;
+    if (!mil_function_find(part->mil, "prefill")) {
+        m->has_prefill = false;
+        return true;
+    }
+    return plan_part(m, part, path, "prefill", 0, NULL, o, &part->prefill, e) &&
+           check_chunk(m, part->prefill, path, m->batch_size, is_last, e);
+}
+
+static bool open_head(struct model *m, const struct model_options *o, struct err *e)
+{
+    struct model_part *part = &m->head;
+    const char *path = m->package->lm_head;
+    const int64_t hidden[3] = {1, 1, m->hidden_size};
+    if (!mil_model_open(&part->mil, path, 0, e) ||
+        !plan_part(m, part, path, mil_default_function_name(part->mil), 1, NULL, o, &part->infer, e) ||
+        !check_input(part->infer, path, "hidden_states", false, 3, hidden, e))
+        return false;
+    int n = engine_plan_outputs(part->infer);
+    if (engine_plan_find_output(part->infer, "argmax_idx") >= 0)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "%s: the head returns argmax_idx instead of logits, which is not supported", path);
+    m->logits_output = xcalloc((size_t)n, sizeof *m->logits_output);
+    for (m->n_logits = 0; m->n_logits < n; m->n_logits++) {
+        char name[32];
+        snprintf(name, sizeof name, "logits%d", m->n_logits + 1);
+        int i = engine_plan_find_output(part->infer, name);
+        if (i < 0 && n == 1 && (i = engine_plan_find_output(part->infer, "logits")) < 0)
+            i = engine_plan_find_output(part->infer, "output_logits");
+        if (i < 0)
+            return err_set(e, ERR_FORMAT, "%s: %d outputs, but no %s among them", path, n, name);
+        m->logits_output[m->n_logits] = i;
+        m->vocab_size += engine_plan_output(part->infer, i)->n_elems;
+    }
+    int64_t stated = m->package->meta->vocab_size;
+    if (stated > 0 && stated != m->vocab_size)
+        return err_set(e, ERR_FORMAT, "%s: the head has %lld logits, but meta.yaml says vocab_size %lld",
+                       path, (long long)m->vocab_size, (long long)stated);
+    return true;
+}
+
+bool model_open(struct model **out, const char *path, const struct model_options *options, struct err *e)
+{
+    struct model *m = xcalloc(1, sizeof *m);
+    const char *why = "";
+    bool ok = false;
+    *out = NULL;
+    if (!(m->kernels = kernel_select(&why))) {
+        err_set(e, ERR_USAGE, "%s", why);
+        goto done;
+    }
+    if (!package_open(&m->package, path, e) || !pool_new(&m->pool, options->n_threads, e))
+        goto done;
+    if (m->package->meta->recurrent_state || m->package->meta->local_cache_length > 0) {
+        err_set(e, ERR_UNSUPPORTED, "%s: packages with recurrent states or windowed caches are not supported",
+                path);
+        goto done;
+    }
+    m->batch_size = m->package->meta->batch_size;
+    m->has_prefill = m->batch_size > 1;
+    m->n_chunks = m->package->n_chunks;
+    m->chunks = xcalloc((size_t)m->n_chunks, sizeof *m->chunks);
+    if (!open_embeddings(m, options, e))
+        goto done;
+    for (int i = 0; i < m->n_chunks; i++)
+        if (!open_chunk(m, i, options, e))
+            goto done;
+    if (!open_head(m, options, e))
+        goto done;
+    m->context_length = m->package->meta->context_length;
+    if (m->context_length > m->mask_length)
+        m->context_length = m->mask_length;
+    *out = m;
+    m = NULL;
+    ok = true;
+done:
+    model_close(m);
+    return ok;
+}
+
+static void close_part(struct model_part *p)
+{
+    engine_plan_free(p->infer);
+    engine_plan_free(p->prefill);
+    mil_model_close(p->mil);
+}
+
+void model_close(struct model *m)
+{
+    if (!m)
+        return;
+    close_part(&m->embeddings);
+    close_part(&m->head);
+    for (int i = 0; m->chunks && i < m->n_chunks; i++)
+        close_part(&m->chunks[i]);
+    free(m->chunks);
+    free(m->logits_output);
+    pool_free(m->pool);
+    package_close(m->package);
+    free(m);
+}

@@ -1,0 +1,43 @@
+/* A loaded package: mapped models and their plans. Immutable after opening; sessions run on it.
+ *
+ * Opening maps and plans, nothing is expanded: milliseconds whatever the size.
+ */
+#ifndef MILKIT_RUNTIME_MODEL_H
+#define MILKIT_RUNTIME_MODEL_H
+
+#include "base/log.h"
+#include "engine/engine.h"
+#include "runtime/package.h"
+
+struct model_options {
+    int n_threads; /* 0: all processors */
+    enum engine_precision precision;
+    struct log *log;
+};
+
+struct model_part {
+    struct mil_model *mil;
+    struct engine_plan *infer, *prefill; /* prefill NULL: the part has none (head) */
+};
+
+struct model {
+    struct package *package;
+    struct pool *pool;
+    const struct kernels *kernels;
+    struct model_part embeddings, head, *chunks;
+    int n_chunks;
+    int64_t context_length; /* positions that can be used */
+    int64_t mask_length;    /* columns of causal_mask */
+    int64_t batch_size;
+    int64_t vocab_size;
+    int64_t hidden_size;
+    bool has_prefill;
+    int n_logits;       /* outputs of the head */
+    int *logits_output; /* [n_logits]: output index of logits1 .. logitsN */
+};
+
+bool model_open(struct model **out, const char *path, const struct model_options *options,
+                struct err *e) MUST_CHECK;
+void model_close(struct model *m); /* accepts NULL */
+
+#endif

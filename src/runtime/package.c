@@ -1,0 +1,299 @@
+/* Finding the parts of a package: names from meta.yaml, the other extension, the aliases of old packages. */
+#include <stdlib.h>
+#include <string.h>
+#include "format/json.h"
+#include "format/mlpackage.h"
+#include "runtime/package.h"
+
+#define JSON_BYTES_MAX ((size_t)64 << 20)
+
+static bool is_model(const char *path)
+{
+    enum model_path_kind kind = model_path_kind(path);
+    return kind == MODEL_PATH_MLMODELC || kind == MODEL_PATH_MLPACKAGE || kind == MODEL_PATH_MLMODEL;
+}
+
+/* folder/name as it stands, else with the other extension; NULL when neither is a model. */
+static char *try_name(const char *folder, const char *name)
+{
+    static const char *const extensions[] = {"", ".mlmodelc", ".mlpackage"};
+    char *stem = xstrdup(name);
+    size_t n = strlen(stem);
+    if (has_suffix(stem, ".mlmodelc") || has_suffix(stem, ".mlpackage"))
+        stem[n - strlen(".mlmodelc")] = '\0'; /* both extensions have ten characters */
+    char *found = NULL;
+    for (size_t i = 0; i < sizeof extensions / sizeof *extensions && !found; i++) {
+        char *file = i == 0 ? xstrdup(name) : xasprintf("%s%s", stem, extensions[i]);
+        char *path = path_join(folder, file);
+        if (is_model(path))
+            found = path;
+        else
+            free(path);
+        free(file);
+    }
+    free(stem);
+    return found;
+}
+
+static char *lut_suffix(int bits)
+{
+    return bits == META_NONE ? xstrdup("") : xasprintf("_lut%d", bits);
+}
+
+/* name without "_lutN" before its extension; NULL when it has none. */
+static char *without_lut(const char *name)
+{
+    const char *at = strstr(name, "_lut");
+    if (!at)
+        return NULL;
+    const char *rest = at + 4 + strspn(at + 4, "0123456789");
+    return rest == at + 4 ? NULL : xasprintf("%.*s%s", (int)(at - name), name, rest);
+}
+
+/* Tries the name of meta.yaml, then the built name, then each without its LUT suffix. */
+static char *find_part(const struct package *p, const char *key_value, const char *part, int lut)
+{
+    char *suffix = lut_suffix(lut), *names[4] = {NULL}, *found = NULL;
+    const char *prefix = p->meta->model_prefix ? p->meta->model_prefix : "llama";
+    if (key_value) {
+        names[0] = xstrdup(key_value);
+        names[1] = without_lut(key_value);
+    }
+    names[2] = xasprintf("%s_%s%s", prefix, part, suffix);
+    names[3] = xasprintf("%s_%s", prefix, part);
+    for (int i = 0; i < 4 && !found; i++)
+        if (names[i])
+            found = try_name(p->path, names[i]);
+    for (int i = 0; i < 4; i++)
+        free(names[i]);
+    free(suffix);
+    return found;
+}
+
+static bool missing_part(const struct package *p, const char *part, const char *key_value, struct err *e)
+{
+    return err_set(e, ERR_FORMAT, "%s: no model for the %s: expected %s%s.mlmodelc or .mlpackage", p->path,
+                   part,
+                   key_value               ? key_value
+                   : p->meta->model_prefix ? p->meta->model_prefix
+                                           : "llama",
+                   key_value ? " as" : "_...");
+}
+
+/* The name of chunk i (1-based) out of the first chunk's name; old names without a chunk number get one. */
+static char *chunk_name(const char *first, int i, int n)
+{
+    const char *at = strstr(first, "_chunk_");
+    if (at && strlen(at) >= 9)
+        return xasprintf("%.*s_chunk_%02d%s", (int)(at - first), first, i, at + 9);
+    char *stem = xstrdup(first), *name;
+    const char *extension = "";
+    if (has_suffix(first, ".mlmodelc") || has_suffix(first, ".mlpackage")) {
+        extension = first + strlen(first) - 10;
+        stem[strlen(first) - 10] = '\0';
+    }
+    name = xasprintf("%s_chunk_%02dof%02d%s", stem, i, n, extension);
+    free(stem);
+    return name;
+}
+
+static bool find_chunks(struct package *p, struct err *e)
+{
+    char *suffix = lut_suffix(p->meta->lut_ffn);
+    char *built = xasprintf("%s_FFN_PF%s", p->meta->model_prefix ? p->meta->model_prefix : "llama", suffix);
+    const char *first = p->meta->ffn ? p->meta->ffn : built;
+    bool ok = true;
+    p->n_chunks = p->meta->num_chunks;
+    p->chunks = xcalloc((size_t)p->n_chunks, sizeof *p->chunks);
+    for (int i = 0; ok && i < p->n_chunks; i++) {
+        char *name = chunk_name(first, i + 1, p->n_chunks);
+        p->chunks[i] = try_name(p->path, name);
+        if (!p->chunks[i] && p->n_chunks == 1)
+            p->chunks[i] = try_name(p->path, first);
+        if (!p->chunks[i])
+            ok = err_set(e, ERR_FORMAT,
+                         "%s: decoder chunk %d of %d is missing: expected %s (.mlmodelc or .mlpackage)",
+                         p->path, i + 1, p->n_chunks, name);
+        free(name);
+    }
+    free(built);
+    free(suffix);
+    return ok;
+}
+
+/* ---- stop ids and sampling ---- */
+
+static void add_eos(struct package *p, int64_t id)
+{
+    if (id < 0 || id > INT32_MAX || package_is_eos(p, (int32_t)id))
+        return;
+    p->eos = xrealloc(p->eos, sizeof *p->eos * (size_t)(p->n_eos + 1));
+    p->eos[p->n_eos++] = (int32_t)id;
+}
+
+/* One id or a list; anything else is left alone (null is common). */
+static void add_eos_json(struct package *p, const cJSON *object)
+{
+    const cJSON *item = json_get(object, "eos_token_id");
+    if (cJSON_IsNumber(item))
+        add_eos(p, (int64_t)item->valuedouble);
+    if (cJSON_IsArray(item))
+        for (const cJSON *i = item->child; i; i = i->next)
+            if (cJSON_IsNumber(i))
+                add_eos(p, (int64_t)i->valuedouble);
+}
+
+static bool read_optional_json(const struct package *p, const char *name, cJSON **out, struct err *e)
+{
+    char *path = path_join(p->path, name);
+    bool ok = true;
+    *out = NULL;
+    if (path_exists(path))
+        ok = json_read_file(out, path, JSON_BYTES_MAX, e);
+    free(path);
+    return ok;
+}
+
+static bool read_configs(struct package *p, struct err *e)
+{
+    cJSON *generation = NULL, *config = NULL;
+    const struct meta *m = p->meta;
+    bool ok = false;
+    if (!read_optional_json(p, "generation_config.json", &generation, e) ||
+        !read_optional_json(p, "config.json", &config, e))
+        goto done;
+    add_eos_json(p, generation);
+    add_eos_json(p, config);
+    add_eos_json(p, json_get(config, "text_config"));
+    if (m->has_recommended_sampling) {
+        p->has_sampling = true;
+        p->sampling =
+            (struct package_sampling){.do_sample = m->do_sample,
+                                      .temperature = m->temperature == m->temperature ? m->temperature : 1,
+                                      .top_p = m->top_p == m->top_p ? m->top_p : 1,
+                                      .top_k = m->top_k > 0 ? m->top_k : 0};
+    } else if (generation) {
+        p->sampling = (struct package_sampling){.temperature = 1, .top_p = 1};
+        if (!json_get_bool(generation, "do_sample", &p->sampling.do_sample, "generation_config.json", e) ||
+            !json_get_double(generation, "temperature", &p->sampling.temperature, "generation_config.json",
+                             e) ||
+            !json_get_double(generation, "top_p", &p->sampling.top_p, "generation_config.json", e) ||
+            !json_get_int(generation, "top_k", &p->sampling.top_k, "generation_config.json", e))
+            goto done;
+        p->has_sampling = p->sampling.do_sample;
+    }
+    ok = true;
+done:
+    cJSON_Delete(generation);
+    cJSON_Delete(config);
+    return ok || err_wrap(e, "%s", p->path);
+}
+
+static bool no_meta(const char *path, struct err *e)
+{
+    char *config = path_join(path, "config.json");
+    bool is_checkpoint = path_exists(config);
+    free(config);
+    if (!path_exists(path))
+        return err_set(e, ERR_FORMAT, "%s: no such folder", path);
+    if (is_model(path))
+        return err_set(e, ERR_FORMAT, "%s: expected a package folder with meta.yaml, found a single model",
+                       path);
+    if (is_checkpoint)
+        return err_set(e, ERR_FORMAT,
+                       "%s: expected a package folder with meta.yaml, found a Hugging Face checkpoint (run "
+                       "milkit convert "
+                       "on it first)",
+                       path);
+    return err_set(e, ERR_FORMAT, "%s: expected a package folder, found no meta.yaml in it", path);
+}
+
+bool package_open(struct package **out, const char *path, struct err *e)
+{
+    struct package *p = xcalloc(1, sizeof *p);
+    bool ok = false;
+    *out = NULL;
+    p->path = path_is_folder(path) ? xstrdup(path) : path_folder(path);
+    char *meta_path = path_is_folder(path) ? path_join(path, "meta.yaml") : xstrdup(path);
+    if (!path_exists(meta_path) || !(has_suffix(meta_path, ".yaml") || has_suffix(meta_path, ".yml"))) {
+        no_meta(path, e);
+        goto done;
+    }
+    if (!meta_read(&p->meta, meta_path, e))
+        goto done;
+    const struct meta *m = p->meta;
+    if (m->monolithic_model || (m->model_type && strcmp(m->model_type, "monolithic") == 0)) {
+        err_set(e, ERR_UNSUPPORTED, "%s: a monolithic package (one model for all parts) is not supported",
+                p->path);
+        goto done;
+    }
+    if (m->num_chunks < 1 || m->num_chunks > 99 || m->batch_size < 1 || m->batch_size > 65536 ||
+        m->context_length < 1 || m->context_length > (1 << 24)) {
+        err_set(e, ERR_FORMAT, "%s: num_chunks %d, batch_size %lld or context_length %lld is out of range",
+                meta_path, m->num_chunks, (long long)m->batch_size, (long long)m->context_length);
+        goto done;
+    }
+    p->embeddings = find_part(p, m->embeddings, "embeddings", m->lut_embeddings);
+    p->lm_head = find_part(p, m->lm_head, "lm_head", m->lut_lmhead);
+    if (!p->embeddings) {
+        missing_part(p, "embeddings", m->embeddings, e);
+        goto done;
+    }
+    if (!p->lm_head) {
+        missing_part(p, "LM head", m->lm_head, e);
+        goto done;
+    }
+    if (!find_chunks(p, e) || !read_configs(p, e))
+        goto done;
+    *out = p;
+    p = NULL;
+    ok = true;
+done:
+    free(meta_path);
+    package_close(p);
+    return ok;
+}
+
+void package_close(struct package *p)
+{
+    if (!p)
+        return;
+    for (int i = 0; p->chunks && i < p->n_chunks; i++)
+        free(p->chunks[i]);
+    free(p->chunks);
+    free(p->embeddings);
+    free(p->lm_head);
+    free(p->path);
+    free(p->eos);
+    meta_free(p->meta);
+    free(p);
+}
+
+bool package_tokenizer(const struct package *p, struct tokenizer **out, struct err *e)
+{
+    return tokenizer_open(out, p->path, e);
+}
+
+void package_add_tokenizer_eos(struct package *p, const struct tokenizer *t)
+{
+    cJSON *config = NULL;
+    const char *token = NULL;
+    if (!read_optional_json(p, "tokenizer_config.json", &config, NULL))
+        return;
+    const cJSON *item = json_get(config, "eos_token");
+    if (cJSON_IsObject(item)) /* an added token written out: {"content": "...", ...} */
+        item = json_get(item, "content");
+    if (cJSON_IsString(item))
+        token = item->valuestring;
+    if (token)
+        add_eos(p, tokenizer_id(t, token));
+    cJSON_Delete(config);
+}
+
+bool package_is_eos(const struct package *p, int32_t id)
+{
+    for (int i = 0; i < p->n_eos; i++)
+        if (p->eos[i] == id)
+            return true;
+    return false;
+}

@@ -1,0 +1,39 @@
+/* A package folder as it lies on disk: meta.yaml, the files of its parts in either form, tokenizer, stop ids,
+ * sampling defaults. Reads our packages, ANEMLL's and old ones (missing keys, alias names, either extension).
+ */
+#ifndef MILKIT_RUNTIME_PACKAGE_H
+#define MILKIT_RUNTIME_PACKAGE_H
+
+#include "base/file.h"
+#include "format/meta.h"
+#include "text/tokenizer.h"
+
+struct package_sampling {
+    bool do_sample;
+    double temperature, top_p;
+    int64_t top_k; /* 0: off */
+};
+
+struct package {
+    char *path; /* the folder */
+    struct meta *meta;
+    char *embeddings, *lm_head; /* paths that exist */
+    int n_chunks;
+    char **chunks;
+    bool has_sampling;
+    struct package_sampling sampling;
+    int n_eos;
+    int32_t *eos; /* stop ids: of generation_config.json, config.json and tokenizer_config.json */
+};
+
+/* path: the folder, or its meta.yaml. A checkpoint, a single model or anything else: an error that says what
+ * it is. */
+bool package_open(struct package **out, const char *path, struct err *e) MUST_CHECK;
+void package_close(struct package *p); /* accepts NULL */
+/* The tokenizer of the package; ERR_FORMAT when it has none (packages without text). */
+bool package_tokenizer(const struct package *p, struct tokenizer **out, struct err *e) MUST_CHECK;
+/* Adds the id of the tokenizer's own eos_token to the stop ids. */
+void package_add_tokenizer_eos(struct package *p, const struct tokenizer *t);
+bool package_is_eos(const struct package *p, int32_t id);
+
+#endif

@@ -1,0 +1,153 @@
+/* Sampling. Candidates are sorted once per token; probabilities in float by the engine's own exponential. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "runtime/sampler.h"
+
+struct candidate {
+    float logit;
+    int32_t id;
+};
+
+struct sampler {
+    struct sampler_options o;
+    const struct kernels *k;
+    int64_t vocab_size;
+    uint64_t random;
+    struct candidate *candidates; /* [vocab_size] */
+    float *logits, *weights;      /* [vocab_size] */
+    uint8_t *seen;                /* [vocab_size] */
+};
+
+static bool out_of_range(const char *name, double v, const char *range, struct err *e)
+{
+    return err_set(e, ERR_USAGE, "%s: expected %s, found %g", name, range, v);
+}
+
+bool sampler_new(struct sampler **out, const struct sampler_options *o, int64_t vocab_size,
+                 const struct kernels *k, struct err *e)
+{
+    *out = NULL;
+    if (!(o->temperature >= 0 && o->temperature <= 100))
+        return out_of_range("temperature", o->temperature, "0 to 100", e);
+    if (!(o->top_p > 0 && o->top_p <= 1))
+        return out_of_range("top-p", o->top_p, "above 0, at most 1", e);
+    if (!(o->min_p >= 0 && o->min_p < 1))
+        return out_of_range("min-p", o->min_p, "0 to below 1", e);
+    if (!(o->repetition_penalty > 0 && o->repetition_penalty <= 100))
+        return out_of_range("repetition penalty", o->repetition_penalty, "above 0, at most 100", e);
+    if (o->top_k < 0)
+        return out_of_range("top-k", (double)o->top_k, "0 or more", e);
+    struct sampler *s = xcalloc(1, sizeof *s);
+    s->o = *o;
+    s->k = k;
+    s->vocab_size = vocab_size;
+    s->random = o->seed;
+    s->candidates = xcalloc((size_t)vocab_size + 1, sizeof *s->candidates);
+    s->logits = xcalloc((size_t)vocab_size + 1, sizeof *s->logits);
+    s->weights = xcalloc((size_t)vocab_size + 1, sizeof *s->weights);
+    s->seen = xcalloc((size_t)vocab_size + 1, 1);
+    *out = s;
+    return true;
+}
+
+void sampler_free(struct sampler *s)
+{
+    if (!s)
+        return;
+    free(s->candidates);
+    free(s->logits);
+    free(s->weights);
+    free(s->seen);
+    free(s);
+}
+
+int32_t sampler_argmax(const float *logits, int64_t n)
+{
+    int64_t best = -1;
+    for (int64_t i = 0; i < n; i++)
+        if (logits[i] == logits[i] && (best < 0 || logits[i] > logits[best]))
+            best = i;
+    return best < 0 ? 0 : (int32_t)best;
+}
+
+/* SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014), 24 bits as a float
+ * in [0, 1). */
+static float random_unit(struct sampler *s)
+{
+    uint64_t z = s->random += 0x9E3779B97F4A7C15u;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    z ^= z >> 31;
+    return (float)(z >> 40) * 0x1p-24f;
+}
+
+static int by_logit_descending(const void *a, const void *b)
+{
+    const struct candidate *p = a, *q = b;
+    if (p->logit != q->logit)
+        return p->logit < q->logit ? 1 : -1;
+    return p->id < q->id ? -1 : p->id > q->id;
+}
+
+static void penalize(struct sampler *s, const int32_t *history, size_t n)
+{
+    size_t from = s->o.repetition_window > 0 && n > (size_t)s->o.repetition_window
+                      ? n - (size_t)s->o.repetition_window
+                      : 0;
+    float penalty = (float)s->o.repetition_penalty;
+    memset(s->seen, 0, (size_t)s->vocab_size);
+    for (size_t i = from; i < n; i++) {
+        int32_t id = history[i];
+        if (id < 0 || id >= s->vocab_size || s->seen[id])
+            continue;
+        s->seen[id] = 1;
+        s->logits[id] = s->logits[id] > 0 ? s->logits[id] / penalty : s->logits[id] * penalty;
+    }
+}
+
+int32_t sampler_pick(struct sampler *s, const float *logits, const int32_t *history, size_t n)
+{
+    const float *l = logits;
+    int64_t n_candidates = 0, kept;
+    if (s->o.repetition_penalty != 1) {
+        memcpy(s->logits, logits, sizeof *logits * (size_t)s->vocab_size);
+        penalize(s, history, n);
+        l = s->logits;
+    }
+    if (s->o.greedy || s->o.temperature == 0)
+        return sampler_argmax(l, s->vocab_size);
+    for (int64_t i = 0; i < s->vocab_size; i++)
+        if (l[i] == l[i] && l[i] != -INFINITY)
+            s->candidates[n_candidates++] = (struct candidate){l[i] / (float)s->o.temperature, (int32_t)i};
+    if (n_candidates == 0)
+        return 0;
+    qsort(s->candidates, (size_t)n_candidates, sizeof *s->candidates, by_logit_descending);
+    kept = s->o.top_k > 0 && s->o.top_k < n_candidates ? s->o.top_k : n_candidates;
+    float best = s->candidates[0].logit, total = 0, sum = 0;
+    for (int64_t i = 0; i < kept; i++)
+        s->weights[i] = s->candidates[i].logit - best;
+    s->k->exp(s->weights, s->weights, kept);
+    for (int64_t i = 0; i < kept; i++)
+        total += s->weights[i];
+    if (s->o.top_p < 1) { /* the shortest head of the list whose weight reaches top_p */
+        int64_t i = 0;
+        do
+            sum += s->weights[i++];
+        while (i < kept && sum < (float)s->o.top_p * total);
+        kept = i;
+    }
+    if (s->o.min_p > 0) /* the best has weight 1 */
+        while (kept > 1 && s->weights[kept - 1] < (float)s->o.min_p)
+            kept--;
+    total = 0;
+    for (int64_t i = 0; i < kept; i++)
+        total += s->weights[i];
+    float at = random_unit(s) * total;
+    for (int64_t i = 0; i < kept; i++) {
+        at -= s->weights[i];
+        if (at < 0)
+            return s->candidates[i].id;
+    }
+    return s->candidates[0].id;
+}

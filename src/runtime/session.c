@@ -1,0 +1,267 @@
+/* The call sequence of the contract (checklist 73 to 79 for plain transformers). */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "runtime/session.h"
+
+/* The runs of one function (infer or prefill) through all parts, wired together. */
+struct lane {
+    int64_t n_tokens; /* 1 or the batch size */
+    struct engine_run *embeddings, **chunks;
+    int32_t *ids, *positions, *current_pos; /* [n_tokens], [n_tokens], [1] */
+    float *mask;                            /* [n_tokens, mask_length] */
+    int64_t mask_position;                  /* first row's position that mask stands for; -1: none */
+    int i_last_output;
+};
+
+struct session {
+    struct model *model;
+    struct engine_state *state;
+    struct lane infer, prefill;
+    struct engine_run *head;
+    int i_head_input;
+    float *logits;   /* [vocab_size] */
+    int32_t *tokens; /* [context_length]: what the context holds */
+    int64_t n;
+    bool has_logits;
+};
+
+static bool lane_open(struct session *s, struct lane *l, bool prefill, struct err *e)
+{
+    struct model *m = s->model;
+    int n_threads = pool_threads(m->pool);
+    const struct engine_plan *embed = prefill ? m->embeddings.prefill : m->embeddings.infer;
+    l->n_tokens = prefill ? m->batch_size : 1;
+    l->mask_position = -1;
+    l->chunks = xcalloc((size_t)m->n_chunks, sizeof *l->chunks);
+    l->positions = xcalloc((size_t)l->n_tokens, sizeof *l->positions);
+    l->current_pos = xcalloc(1, sizeof *l->current_pos);
+    size_t mask_bytes;
+    if (!size_mul((size_t)l->n_tokens, (size_t)m->mask_length * sizeof(float), &mask_bytes))
+        return err_set(e, ERR_LIMIT, "a mask of %lld x %lld", (long long)l->n_tokens,
+                       (long long)m->mask_length);
+    if (!(l->mask = mem_try_alloc(mask_bytes, e)) || !engine_run_new(&l->embeddings, embed, n_threads, e))
+        return false;
+    l->ids = engine_input(l->embeddings, engine_plan_find_input(embed, "input_ids"));
+    const void *hidden = engine_output(l->embeddings, engine_plan_find_output(embed, "hidden_states"));
+    for (int i = 0; i < m->n_chunks; i++) {
+        const struct engine_plan *p = prefill ? m->chunks[i].prefill : m->chunks[i].infer;
+        if (!engine_run_new(&l->chunks[i], p, n_threads, e) || !engine_state_add(s->state, p, e))
+            return false;
+        struct engine_run *r = l->chunks[i];
+        engine_bind_input(r, engine_plan_find_input(p, "hidden_states"), hidden);
+        engine_bind_input(r, engine_plan_find_input(p, "position_ids"), l->positions);
+        engine_bind_input(r, engine_plan_find_input(p, "causal_mask"), l->mask);
+        engine_bind_input(r, engine_plan_find_input(p, "current_pos"), l->current_pos);
+        l->i_last_output = engine_plan_find_output(p, "output_hidden_states");
+        hidden = engine_output(r, l->i_last_output);
+    }
+    return true;
+}
+
+static void lane_close(struct lane *l, int n_chunks)
+{
+    for (int i = 0; l->chunks && i < n_chunks; i++)
+        engine_run_free(l->chunks[i]);
+    free(l->chunks);
+    engine_run_free(l->embeddings);
+    free(l->positions);
+    free(l->current_pos);
+    mem_free(l->mask);
+}
+
+bool session_new(struct session **out, struct model *m, struct err *e)
+{
+    struct session *s = xcalloc(1, sizeof *s);
+    bool ok = false;
+    *out = NULL;
+    s->model = m;
+    s->state = engine_state_new();
+    s->tokens = xcalloc((size_t)m->context_length, sizeof *s->tokens);
+    s->logits = xcalloc((size_t)m->vocab_size, sizeof *s->logits);
+    if (!lane_open(s, &s->infer, false, e) || (m->has_prefill && !lane_open(s, &s->prefill, true, e)) ||
+        !engine_run_new(&s->head, m->head.infer, pool_threads(m->pool), e))
+        goto done;
+    s->i_head_input = engine_plan_find_input(m->head.infer, "hidden_states");
+    *out = s;
+    s = NULL;
+    ok = true;
+done:
+    session_free(s);
+    return ok;
+}
+
+void session_free(struct session *s)
+{
+    if (!s)
+        return;
+    lane_close(&s->infer, s->model->n_chunks);
+    lane_close(&s->prefill, s->model->n_chunks);
+    engine_run_free(s->head);
+    engine_state_free(s->state);
+    free(s->tokens);
+    free(s->logits);
+    free(s);
+}
+
+void session_reset(struct session *s)
+{
+    engine_state_clear(s->state);
+    s->n = 0;
+    s->has_logits = false;
+}
+
+int64_t session_position(const struct session *s)
+{
+    return s->n;
+}
+
+const float *session_logits(const struct session *s)
+{
+    return s->logits;
+}
+
+struct engine_state *session_state(struct session *s)
+{
+    return s->state;
+}
+
+/* Rows position .. position + n_tokens - 1 of the causal mask; moving forward only opens further columns. */
+static void fill_mask(struct lane *l, int64_t length, int64_t position)
+{
+    bool forward = l->mask_position >= 0 && position >= l->mask_position;
+    for (int64_t t = 0; t < l->n_tokens; t++) {
+        float *row = l->mask + t * length;
+        int64_t from = forward ? l->mask_position + t + 1 : 0;
+        for (int64_t i = from; i <= position + t && i < length; i++)
+            row[i] = 0;
+        if (!forward)
+            for (int64_t i = position + t + 1; i < length; i++)
+                row[i] = -INFINITY;
+    }
+    l->mask_position = position;
+}
+
+/* One call: n_tokens at the current position through embeddings and chunks. */
+static bool lane_call(struct session *s, struct lane *l, const int32_t *tokens, struct err *e)
+{
+    struct model *m = s->model;
+    memcpy(l->ids, tokens, sizeof *tokens * (size_t)l->n_tokens);
+    for (int64_t t = 0; t < l->n_tokens; t++)
+        l->positions[t] = (int32_t)(s->n + t);
+    l->current_pos[0] = (int32_t)s->n;
+    fill_mask(l, m->mask_length, s->n);
+    if (!engine_execute(l->embeddings, NULL, m->pool, e))
+        return err_wrap(e, "tokens at position %lld", (long long)s->n);
+    for (int i = 0; i < m->n_chunks; i++)
+        if (!engine_execute(l->chunks[i], s->state, m->pool, e))
+            return err_wrap(e, "chunk %d at position %lld", i + 1, (long long)s->n);
+    memcpy(s->tokens + s->n, tokens, sizeof *tokens * (size_t)l->n_tokens);
+    s->n += l->n_tokens;
+    s->has_logits = false;
+    return true;
+}
+
+/* The head on the last chunk's output of the newest call: the final-normed state of the last token. */
+static bool run_head(struct session *s, const struct lane *l, struct err *e)
+{
+    struct model *m = s->model;
+    const struct engine_plan *p = m->head.infer;
+    engine_bind_input(s->head, s->i_head_input, engine_output(l->chunks[m->n_chunks - 1], l->i_last_output));
+    if (!engine_execute(s->head, NULL, m->pool, e))
+        return err_wrap(e, "LM head");
+    float *at = s->logits;
+    for (int i = 0; i < m->n_logits; i++) {
+        int64_t n = engine_plan_output(p, m->logits_output[i])->n_elems;
+        engine_round_output(s->head, m->logits_output[i]);
+        memcpy(at, engine_output(s->head, m->logits_output[i]), sizeof *at * (size_t)n);
+        at += n;
+    }
+    s->has_logits = true;
+    return true;
+}
+
+bool session_feed(struct session *s, const int32_t *tokens, size_t n, enum session_mode mode,
+                  session_logits_fn on_logits, void *context, struct progress *progress, struct err *e)
+{
+    struct model *m = s->model;
+    const struct meta *meta = m->package->meta;
+    int64_t start = s->n, left = (int64_t)n;
+    if (n > (size_t)(m->context_length - s->n))
+        return err_set(e, ERR_LIMIT,
+                       "%lld tokens do not fit: the context holds %lld, of which %lld are in use",
+                       (long long)n, (long long)m->context_length, (long long)s->n);
+    while (left > 0) {
+        bool batch = mode == SESSION_CONTRACT && m->has_prefill && left >= m->batch_size;
+        /* Packages whose prefill does not return the last token's final state: the last token goes through
+         * infer, after the batch that already holds it; writing its keys again changes nothing. */
+        bool last_output = meta->prefill_last_token_output;
+        struct lane *l = batch ? &s->prefill : &s->infer;
+        const int32_t *at = tokens + (s->n - start);
+        if (progress && log_cancelled(progress->log, e))
+            return false;
+        if (!lane_call(s, l, at, e))
+            return false;
+        left -= l->n_tokens;
+        bool wanted = on_logits || left == 0;
+        if (batch && wanted && !last_output) {
+            s->n--;
+            if (!lane_call(s, &s->infer, at + l->n_tokens - 1, e))
+                return false;
+            l = &s->infer;
+        }
+        if (wanted && !run_head(s, l, e))
+            return false;
+        if (on_logits && !on_logits(context, s->n - 1, s->logits, e))
+            return false;
+        if (progress)
+            progress_update(progress, (double)((int64_t)n - left), NULL);
+    }
+    return true;
+}
+
+bool session_sync(struct session *s, const int32_t *tokens, size_t n, struct progress *progress,
+                  size_t *reused, struct err *e)
+{
+    size_t same = 0;
+    if (n < 1)
+        return err_set(e, ERR_USAGE, "an empty token sequence has no logits");
+    while (same < n && same < (size_t)s->n && s->tokens[same] == tokens[same])
+        same++;
+    if (same == n && same == (size_t)s->n && s->has_logits) {
+        if (reused)
+            *reused = n;
+        return true;
+    }
+    if (same == n) /* its last token must be run again for its logits */
+        same = n - 1;
+    s->n = (int64_t)same; /* what lies behind is masked until it is written again */
+    if (reused)
+        *reused = same;
+    return session_feed(s, tokens + same, n - same, SESSION_CONTRACT, NULL, NULL, progress, e);
+}
+
+void session_measure(struct session *s)
+{
+    struct lane *lanes[2] = {&s->infer, &s->prefill};
+    for (int k = 0; k < (s->model->has_prefill ? 2 : 1); k++) {
+        engine_run_measure(lanes[k]->embeddings, true);
+        for (int i = 0; i < s->model->n_chunks; i++)
+            engine_run_measure(lanes[k]->chunks[i], true);
+    }
+    engine_run_measure(s->head, true);
+}
+
+void session_print_plans(const struct session *s, FILE *out, bool prefill)
+{
+    const struct model *m = s->model;
+    const struct lane *l = prefill ? &s->prefill : &s->infer;
+    fprintf(out, "embeddings, %lld token%s: ", (long long)l->n_tokens, l->n_tokens == 1 ? "" : "s");
+    engine_plan_print(prefill ? m->embeddings.prefill : m->embeddings.infer, l->embeddings, out);
+    for (int i = 0; i < m->n_chunks; i++) {
+        fprintf(out, "chunk %d of %d, ", i + 1, m->n_chunks);
+        engine_plan_print(prefill ? m->chunks[i].prefill : m->chunks[i].infer, l->chunks[i], out);
+    }
+    fprintf(out, "LM head, ");
+    engine_plan_print(m->head.infer, s->head, out);
+}

@@ -1,0 +1,45 @@
+/* A session: one timeline of tokens on a model, with its states and workspace. It alone knows the call
+ * sequence (full batches through prefill, the rest through infer); callers hand over tokens.
+ *
+ * Between the programs of a package the residual stream is handed on as float32, so the number of chunks does
+ * not change a result. Logits are rounded to fp16 as the package declares.
+ */
+#ifndef MILKIT_RUNTIME_SESSION_H
+#define MILKIT_RUNTIME_SESSION_H
+
+#include "runtime/model.h"
+
+enum session_mode {
+    SESSION_CONTRACT,  /* full batches through prefill, the remainder through infer */
+    SESSION_INFER_ONLY /* every token through infer */
+};
+
+struct session;
+bool session_new(struct session **out, struct model *m, struct err *e) MUST_CHECK;
+void session_free(struct session *s); /* accepts NULL */
+/* An empty context. */
+void session_reset(struct session *s);
+int64_t session_position(const struct session *s); /* tokens in the context */
+
+/* logits [vocab_size] after the token at `position`; borrowed until the next call. false: stop (e filled). */
+typedef bool (*session_logits_fn)(void *context, int64_t position, const float *logits, struct err *e);
+
+/* Appends n tokens. on_logits NULL: no logits are computed but for the last token. Otherwise it is called for
+ * every position whose logits the mode's call sequence yields: the last of each full batch, and each single
+ * token. More tokens than the context holds: ERR_LIMIT with both numbers, nothing is done. progress may be
+ * NULL. */
+bool session_feed(struct session *s, const int32_t *tokens, size_t n, enum session_mode mode,
+                  session_logits_fn on_logits, void *context, struct progress *progress,
+                  struct err *e) MUST_CHECK;
+/* Makes the context equal to tokens [n], keeping the longest common prefix; afterwards session_logits belongs
+ * to the last token. n >= 1. *reused: tokens that were not computed again (may be NULL). */
+bool session_sync(struct session *s, const int32_t *tokens, size_t n, struct progress *progress,
+                  size_t *reused, struct err *e) MUST_CHECK;
+/* [vocab_size] after the last token that was fed. */
+const float *session_logits(const struct session *s);
+struct engine_state *session_state(struct session *s);
+/* Measures the steps of all plans from now on; prints their lists (run: "infer" or "prefill"). */
+void session_measure(struct session *s);
+void session_print_plans(const struct session *s, FILE *out, bool prefill);
+
+#endif
