@@ -25,6 +25,18 @@ int dtype_to_protobuf(enum mil_dtype d);
 /* Where the elements of an immediate tensor are kept: a number of the oneof in TensorValue. */
 MilkitPb__TensorValue__ValueCase immediate_field(enum mil_dtype d);
 
+/* What reading a program needs at hand. */
+struct protobuf_reader {
+    struct mil_model *model;
+    struct arena *arena; /* the model's */
+    struct table *blobs; /* "offset:type:file" -> shared struct mil_value */
+    int n_vars;          /* of the function being read */
+    struct err *e;
+};
+/* NULL on error. depth: 0 from outside. */
+const struct mil_type *protobuf_type_read(struct protobuf_reader *r, const MilkitPb__ValueType *p, int depth);
+const struct mil_value *protobuf_value_read(struct protobuf_reader *r, const MilkitPb__Value *p, int depth);
+
 /* Fills m->description; d is packed again to description.bytes. */
 bool description_from_message(struct mil_model *m, MilkitPb__Description *d, const char *where,
                               struct err *e) MUST_CHECK;

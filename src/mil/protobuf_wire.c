@@ -10,6 +10,8 @@
 #include <string.h>
 
 #define WIRE_DEPTH_MAX 100
+/* Protobuf's own limit; so counts fit an int. */
+#define WIRE_BYTES_MAX ((size_t)INT32_MAX)
 /* Unpacked, a model takes about 8 times its wire form; the worst that the schema allows (empty messages of
  * two bytes) would take 60 times. */
 #define WIRE_MEMORY_FACTOR 24
@@ -230,10 +232,12 @@ bool wire_unpack(ProtobufCMessage **out, struct arena **arena, const ProtobufCMe
 
     *out = NULL;
     *arena = NULL;
+    if (bytes > WIRE_BYTES_MAX)
+        return err_set(e, ERR_LIMIT, "%s: %zu bytes are too many for a model file, at most %zu", where, bytes,
+                       WIRE_BYTES_MAX);
     if (!message_check(d, data, 0, bytes, 0, e))
         return err_wrap(e, "%s", where);
-    if (!size_mul(bytes, WIRE_MEMORY_FACTOR, &limit) || !size_add(limit, WIRE_MEMORY_BASE, &limit))
-        return err_set(e, ERR_LIMIT, "%s: %zu bytes are too many for a model file", where, bytes);
+    limit = bytes * WIRE_MEMORY_FACTOR + WIRE_MEMORY_BASE;
     memory.arena = arena_new(limit);
     *arena = memory.arena;
     *out = protobuf_c_message_unpack(d, &allocator, bytes, data);
