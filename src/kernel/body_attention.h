@@ -7,8 +7,13 @@
 
 #define ATTEND_ROWS 16
 #define ATTEND_POSITIONS 64   /* of V converted at once */
+#define ATTEND_FEW 8          /* rows up to which K and V are converted in registers, perhaps twice */
+#define ATTEND_AHEAD 16       /* positions of K asked for ahead */
+#define ATTEND_SUMS 8         /* rows times sixteens of columns in one pass over V */
 #define ATTEND_COLUMNS 2      /* sixteens of V's columns at once */
 #define ATTEND_PANEL_MAX 8192 /* floats of K's panel on the stack: larger heads take the path of one row */
+
+_Static_assert(ATTEND_TOGETHER <= ATTEND_SUMS, "rows of one pass over V");
 
 struct attend_block {
     const float *q;
@@ -22,36 +27,75 @@ struct attend_block {
     int64_t s_stride;
 };
 
-static ALWAYS_INLINE int64_t least(int64_t a, int64_t b)
+/* sums[i_k * n_q + i_q] = dot(q[i_q], k[i_k]) for n_q queries and 8 / n_q positions, K converted in
+ * registers. One part of the lanes after the other, as in panel_add. */
+static ALWAYS_INLINE void attend_dots(float sums[8], const float *const *q, const f16 *const *k, int n_q,
+                                      int64_t d, int64_t ahead)
 {
-    return a < b ? a : b;
+    const int n_k = 8 / n_q;
+    int64_t whole = d / 16 * 16;
+    vf lanes[8];
+    UNROLL_ALL
+    for (int h = 0; h < V_PARTS; h++) {
+        part acc[8];
+        UNROLL_ALL
+        for (int j = 0; j < 8; j++)
+            acc[j] = part_zero();
+        for (int64_t i = h * PART_LANES; i < whole; i += 16) {
+            part a[8];
+            UNROLL_ALL
+            for (int j = 0; j < n_q; j++)
+                a[j] = part_in_register(part_load(q[j] + i));
+            UNROLL_ALL
+            for (int j = 0; j < n_k; j++) {
+                if (h == 0)
+                    _mm_prefetch((const char *)(k[j] + i + ahead), _MM_HINT_T0);
+                part x = part_in_register(part_load_f16(k[j] + i));
+                UNROLL_ALL
+                for (int t = 0; t < n_q; t++)
+                    acc[j * n_q + t] = part_fma(a[t], x, acc[j * n_q + t]);
+            }
+        }
+        UNROLL_ALL
+        for (int j = 0; j < 8; j++)
+            lanes[j].p[h] = acc[j];
+    }
+    for (int j = 0; whole < d && j < n_k; j++) {
+        vf x = v_load_f16_part(k[j] + whole, d - whole);
+        for (int t = 0; t < n_q; t++)
+            lanes[j * n_q + t] = v_fma(v_load_part(q[t] + whole, d - whole), x, lanes[j * n_q + t]);
+    }
+    v_tree_x8(sums, lanes);
 }
 
-static ALWAYS_INLINE int64_t most(int64_t a, int64_t b)
+/* s = dot(q, k) straight from memory, for few rows or very wide heads. Positions outside a row's range may be
+ * computed, too, here and below; they are not used later. */
+static ALWAYS_INLINE void attend_scores_direct(const struct attend_block *b, int n_q)
 {
-    return a > b ? a : b;
-}
-
-/* s = dot(q, k), row by row straight from memory */
-static void attend_scores_by_row(const struct attend_block *b)
-{
-    for (int64_t r = 0; r < b->n_rows; r++) {
-        for (int64_t p = b->begin[r]; p < b->end[r]; p += BLOCK_STREAM) {
-            int64_t n_valid = least(b->end[r] - p, BLOCK_STREAM);
+    const int n_k = 8 / n_q;
+    for (int64_t p = b->low; p < b->last; p += n_k) {
+        const f16 *k[8];
+        for (int64_t j = 0; j < n_k; j++)
+            k[j] = b->k + least(p + j, b->last - 1) * b->k_stride;
+        for (int64_t r = 0; r < b->n_rows; r += n_q) {
+            const float *q[8];
             float sums[8];
-            stream_dots(sums, b->q + r * b->q_stride, b->k + p * b->k_stride, b->k_stride, b->d_k, n_valid,
-                        true);
-            for (int64_t j = 0; j < n_valid; j++)
-                b->s[r * b->s_stride + p - b->first + j] = sums[j];
+            for (int64_t t = 0; t < n_q; t++)
+                q[t] = b->q + least(r + t, b->n_rows - 1) * b->q_stride;
+            attend_dots(sums, q, k, n_q, b->d_k, ATTEND_AHEAD * b->k_stride);
+            for (int64_t t = 0; t < n_q && r + t < b->n_rows; t++) {
+                float *to = b->s + (r + t) * b->s_stride + p - b->first;
+                for (int64_t j = 0; j < n_k && p + j < b->last; j++)
+                    to[j] = sums[j * n_q + t];
+            }
         }
     }
 }
 
-/* s = dot(q, k) by panels of K; positions outside a row's range may be computed, too, and are not used later
- */
+/* s = dot(q, k) by panels of K */
 static void attend_scores_by_panel(const struct attend_block *b)
 {
-    float panel[ATTEND_PANEL_MAX];
+    float panel[ATTEND_PANEL_MAX], lanes[BLOCK_LANES];
     for (int64_t p = b->low; p < b->last; p += BLOCK_ROWS) {
         int64_t n_valid = least(b->last - p, BLOCK_ROWS);
         bool is_filled = false;
@@ -69,7 +113,8 @@ static void attend_scores_by_panel(const struct attend_block *b)
             if (!is_filled)
                 panel_fill(panel, b->k + p * b->k_stride, b->k_stride, b->d_k, n_valid, true);
             is_filled = true;
-            panel_dots(sums, panel, q_rows, b->d_k);
+            panel_add(lanes, panel, q_rows, b->d_k, true, 0);
+            panel_sums(sums, lanes);
             for (int64_t j = 0; j < BLOCK_TOKENS && t + j < b->n_rows; j++) {
                 for (int64_t i = 0; i < n_valid; i++)
                     b->s[(t + j) * b->s_stride + p - b->first + i] = sums[j * BLOCK_ROWS + i];
@@ -121,87 +166,128 @@ static float attend_weights(float *s, int64_t first, int64_t begin, int64_t end,
     return v_tree(acc);
 }
 
-/* acc[r][c] = fma(w[r][p], v[p][c], acc[r][c]) for n_p positions in order; v is a converted block. */
-static ALWAYS_INLINE void attend_add(float *const *acc, const float *const *w, int n_w, const float *v,
-                                     int64_t n_p, int64_t n_sixteens_stride, int64_t n_tail)
+/* acc[r][c] = fma(w[r][p], v[p][c], acc[r][c]) for n_p positions in order and n_c sixteens of columns; of a
+ * single sixteen only n_tail columns when that is not 0. v has rows v_stride elements apart. */
+static ALWAYS_INLINE void attend_add(float *const *acc, const float *const *w, int n_w, int n_c,
+                                     const void *v, int64_t v_stride, bool is_f16, int64_t n_p,
+                                     int64_t n_tail)
 {
-    vf a[ATTEND_TOGETHER];
-    const float *weights[ATTEND_TOGETHER];
+    vf a[ATTEND_SUMS];
+    const float *weights[ATTEND_SUMS];
     UNROLL_ALL
     for (int r = 0; r < n_w; r++) {
         weights[r] = w[r];
-        a[r] = n_tail ? v_load_part(acc[r], n_tail) : v_load(acc[r]);
-    }
-    for (int64_t p = 0; p < n_p; p++, v += n_sixteens_stride) {
         UNROLL_ALL
-        for (int h = 0; h < V_PARTS; h++) {
-            part x = part_load(v + h * PART_LANES);
+        for (int c = 0; c < n_c; c++)
+            a[r * n_c + c] = n_tail ? v_load_part(acc[r], n_tail) : v_load(acc[r] + 16 * c);
+    }
+    for (int64_t p = 0; p < n_p; p++) {
+        if (is_f16)
+            _mm_prefetch((const char *)((const f16 *)v + (p + ATTEND_POSITIONS) * v_stride), _MM_HINT_T0);
+        part x[ATTEND_SUMS * V_PARTS];
+        UNROLL_ALL
+        for (int c = 0; c < n_c * V_PARTS; c++)
+            x[c] = part_in_register(part_load_weight(v, p * v_stride + c * PART_LANES, is_f16));
+        UNROLL_ALL
+        for (int r = 0; r < n_w; r++) {
+            part weight = part_in_register(part_set1(weights[r][p]));
             UNROLL_ALL
-            for (int r = 0; r < n_w; r++)
-                a[r].p[h] = part_fma(part_set1(weights[r][p]), x, a[r].p[h]);
+            for (int c = 0; c < n_c * V_PARTS; c++)
+                a[r * n_c + c / V_PARTS].p[c % V_PARTS] =
+                    part_fma(weight, x[c], a[r * n_c + c / V_PARTS].p[c % V_PARTS]);
         }
     }
     UNROLL_ALL
     for (int r = 0; r < n_w; r++) {
-        if (n_tail)
-            v_store_part(acc[r], a[r], n_tail);
-        else
-            v_store(acc[r], a[r]);
+        UNROLL_ALL
+        for (int c = 0; c < n_c; c++) {
+            if (n_tail)
+                v_store_part(acc[r], a[r * n_c + c], n_tail);
+            else
+                v_store(acc[r] + 16 * c, a[r * n_c + c]);
+        }
     }
 }
 
-/* The rows' contributions of positions p0 <= p < p1 to the columns of one sixteen (n_tail of them when not
- * 0). */
+/* What positions p0 <= p < p1 add to the columns that begin at out; n_w rows together where all have all of
+ * these positions, else each row with its own. */
 static ALWAYS_INLINE void attend_columns(const struct attend_block *b, float *out, int64_t out_stride,
-                                         const float *v_block, int64_t p0, int64_t p1, int64_t n_tail)
+                                         int n_w, int n_c, const void *v, int64_t v_stride, bool is_f16,
+                                         int64_t p0, int64_t p1, int64_t n_tail)
 {
-    for (int64_t r = 0; r < b->n_rows; r += ATTEND_TOGETHER) {
-        float *acc[ATTEND_TOGETHER];
-        const float *w[ATTEND_TOGETHER];
-        bool is_whole = r + ATTEND_TOGETHER <= b->n_rows;
-        for (int64_t j = 0; is_whole && j < ATTEND_TOGETHER; j++) {
+    for (int64_t r = 0; r < b->n_rows; r += n_w) {
+        float *acc[ATTEND_SUMS];
+        const float *w[ATTEND_SUMS];
+        bool is_whole = r + n_w <= b->n_rows;
+        for (int64_t j = 0; is_whole && j < n_w; j++) {
             acc[j] = out + (r + j) * out_stride;
             w[j] = b->s + (r + j) * b->s_stride + p0 - b->first;
             is_whole = b->begin[r + j] <= p0 && b->end[r + j] >= p1;
         }
         if (is_whole) {
-            attend_add(acc, w, ATTEND_TOGETHER, v_block, p1 - p0, 16 * ATTEND_COLUMNS, n_tail);
+            attend_add(acc, w, n_w, n_c, v, v_stride, is_f16, p1 - p0, n_tail);
             continue;
         }
-        for (int64_t j = 0; j < ATTEND_TOGETHER && r + j < b->n_rows; j++) {
+        for (int64_t j = 0; j < n_w && r + j < b->n_rows; j++) {
             int64_t from = most(p0, b->begin[r + j]), to = least(p1, b->end[r + j]);
             if (from >= to)
                 continue;
             acc[0] = out + (r + j) * out_stride;
             w[0] = b->s + (r + j) * b->s_stride + from - b->first;
-            attend_add(acc, w, 1, v_block + (from - p0) * 16 * ATTEND_COLUMNS, to - from, 16 * ATTEND_COLUMNS,
-                       n_tail);
+            const void *v_from = weight_at(v, (from - p0) * v_stride, is_f16);
+            attend_add(acc, w, 1, n_c, v_from, v_stride, is_f16, to - from, n_tail);
         }
     }
 }
 
+/* Columns from c on: V is converted once for all rows. */
+static void attend_values_converted(const struct attend_block *b, float *out, int64_t out_stride, int64_t c,
+                                    int64_t p0, int64_t p1)
+{
+    enum { WIDTH = 16 * ATTEND_COLUMNS };
+    float v_block[ATTEND_POSITIONS * WIDTH];
+    for (; c < b->d_v; c += WIDTH) {
+        int64_t width = least(b->d_v - c, WIDTH), i;
+        for (int64_t p = p0; p < p1; p++) {
+            const f16 *from = b->v + p * b->v_stride + c;
+            float *to = v_block + (p - p0) * WIDTH;
+            for (i = 0; i + 16 <= width; i += 16)
+                v_store(to + i, v_load_f16(from + i));
+            if (i < width)
+                v_store(to + i, v_load_f16_part(from + i, width - i));
+        }
+        for (i = 0; i + 16 <= width; i += 16)
+            attend_columns(b, out + c + i, out_stride, ATTEND_TOGETHER, 1, v_block + i, WIDTH, false, p0, p1,
+                           0);
+        if (i < width)
+            attend_columns(b, out + c + i, out_stride, ATTEND_TOGETHER, 1, v_block + i, WIDTH, false, p0, p1,
+                           width - i);
+    }
+}
+
+/* Columns up to the last whole n_c sixteens, V converted in registers; the column where it stops. */
+static ALWAYS_INLINE int64_t attend_values_direct(const struct attend_block *b, float *out,
+                                                  int64_t out_stride, int n_w, int n_c, int64_t p0,
+                                                  int64_t p1)
+{
+    int64_t c = 0;
+    for (; c + 16 * n_c <= b->d_v; c += 16 * n_c)
+        attend_columns(b, out + c, out_stride, n_w, n_c, b->v + p0 * b->v_stride + c, b->v_stride, true, p0,
+                       p1, 0);
+    return c;
+}
+
 static void attend_values(const struct attend_block *b, float *out, int64_t out_stride)
 {
-    float v_block[ATTEND_POSITIONS * ATTEND_COLUMNS * 16];
     for (int64_t p0 = b->low; p0 < b->last; p0 += ATTEND_POSITIONS) {
-        int64_t p1 = least(p0 + ATTEND_POSITIONS, b->last);
-        for (int64_t c = 0; c < b->d_v; c += 16 * ATTEND_COLUMNS) {
-            int64_t width = least(b->d_v - c, 16 * ATTEND_COLUMNS);
-            for (int64_t p = p0; p < p1; p++) {
-                const f16 *from = b->v + p * b->v_stride + c;
-                float *to = v_block + (p - p0) * 16 * ATTEND_COLUMNS;
-                int64_t i = 0;
-                for (; i + 16 <= width; i += 16)
-                    v_store(to + i, v_load_f16(from + i));
-                if (i < width)
-                    v_store(to + i, v_load_f16_part(from + i, width - i));
-            }
-            int64_t i = 0;
-            for (; i + 16 <= width; i += 16)
-                attend_columns(b, out + c + i, out_stride, v_block + i, p0, p1, 0);
-            if (i < width)
-                attend_columns(b, out + c + i, out_stride, v_block + i, p0, p1, width - i);
-        }
+        int64_t p1 = least(p0 + ATTEND_POSITIONS, b->last), c = 0;
+        if (b->n_rows == 1)
+            c = attend_values_direct(b, out, out_stride, 1, 4, p0, p1);
+        else if (b->n_rows == 2)
+            c = attend_values_direct(b, out, out_stride, 2, 2, p0, p1);
+        else if (b->n_rows <= ATTEND_FEW)
+            c = attend_values_direct(b, out, out_stride, 4, 1, p0, p1);
+        attend_values_converted(b, out, out_stride, c, p0, p1);
     }
 }
 
@@ -248,8 +334,12 @@ static void ISA(k_attention_f16)(float *out, int64_t out_stride, const float *q,
         b.low = least(b.low, b.last);
         b.first = b.low / 16 * 16;
         b.s_stride = (b.last - b.first + 15) / 16 * 16;
-        if (b.n_rows == 1 || panel_floats(d_k) > ATTEND_PANEL_MAX)
-            attend_scores_by_row(&b);
+        if (b.n_rows == 1)
+            attend_scores_direct(&b, 1);
+        else if (b.n_rows == 2)
+            attend_scores_direct(&b, 2);
+        else if (b.n_rows <= ATTEND_FEW || panel_floats(d_k) > ATTEND_PANEL_MAX)
+            attend_scores_direct(&b, 4);
         else
             attend_scores_by_panel(&b);
         for (int64_t r = 0; r < b.n_rows; r++) {

@@ -1,12 +1,22 @@
 /* Products with fp16 and float32 matrices over the parts of lanes_*.h: one text for every vector level.
  *
- * One activation row: BLOCK_STREAM weight rows are walked at once straight from memory. Several: BLOCK_ROWS
- * weight rows are converted once into an interleaved panel of scratch ([sixteen][row][16]) and every
- * activation row, BLOCK_TOKENS at a time, passes over it. Both sum the same lanes in the same order, so their
- * results are the same bits. */
+ * One activation row: BLOCK_STREAM weight rows far apart are walked at once straight from memory, so that
+ * each is part of one long run of addresses. Several: BLOCK_ROWS weight rows are converted, PANEL_WIDTH
+ * elements at a time, into an interleaved panel ([part][sixteen][row][lane]) that stays in the first cache
+ * while every activation row passes over it, BLOCK_TOKENS at a time; the lanes of unfinished sums wait in
+ * scratch. Both sum the same lanes in the same order, so their results are the same bits. */
 
+#define PANEL_WIDTH 512 /* a multiple of 16: lanes go on where they stopped */
+#define PANEL_TOKENS                                                                                         \
+    64 /* activation rows for which a panel is filled: their PANEL_WIDTH columns fit the second cache */
+#define PANEL_BLOCKS ((PANEL_TOKENS + BLOCK_TOKENS - 1) / BLOCK_TOKENS)
+#define PANEL_GROUP (24 / BLOCK_ROWS) /* panels for which these columns are reused */
+#define PANEL_FLOATS (PANEL_WIDTH * BLOCK_ROWS)
+#define BLOCK_LANES (BLOCK_TOKENS * BLOCK_ROWS * 16)
 #define BLOCK_SUMS ((BLOCK_ROWS * BLOCK_TOKENS + 7) / 8 * 8)
-_Static_assert(BLOCK_ROWS <= 16, "KERNEL_LINEAR_SCRATCH has room for sixteen rows");
+
+_Static_assert(PANEL_FLOATS + PANEL_GROUP * PANEL_BLOCKS * BLOCK_LANES <= KERNEL_LINEAR_SCRATCH(0),
+               "scratch holds one panel and the lanes of a group of panels");
 _Static_assert(BLOCK_STREAM <= 8, "stream_dots ends in one v_tree_x8");
 
 /* A weight matrix of either type; is_f16 is a constant wherever these are inlined. */
@@ -30,32 +40,39 @@ static ALWAYS_INLINE vf v_load_weight_part(const void *w, int64_t i, int64_t n, 
     return is_f16 ? v_load_f16_part((const f16 *)w + i, n) : v_load_part((const float *)w + i, n);
 }
 
-/* sums[r] = dot(x, row r of w) for BLOCK_STREAM rows of w at `stride` elements; rows past n_valid repeat the
- * last. */
-static ALWAYS_INLINE void stream_dots(float sums[8], const float *x, const void *w, int64_t stride, int64_t n,
-                                      int64_t n_valid, bool is_f16)
+/* One step of sixteen of stream_dots. */
+static ALWAYS_INLINE void stream_step(vf acc[8], const float *x, const void *const row[BLOCK_STREAM],
+                                      int64_t i, bool is_f16)
 {
-    const void *row[BLOCK_STREAM];
-    vf acc[8];
     UNROLL_ALL
-    for (int r = 0; r < BLOCK_STREAM; r++)
-        row[r] = weight_at(w, (r < n_valid ? r : n_valid - 1) * stride, is_f16);
+    for (int h = 0; h < V_PARTS; h++) {
+        part a = part_load(x + i + h * PART_LANES);
+        UNROLL_ALL
+        for (int r = 0; r < BLOCK_STREAM; r++)
+            acc[r].p[h] = part_fma(a, part_load_weight(row[r], i + h * PART_LANES, is_f16), acc[r].p[h]);
+    }
+}
+
+/* sums[r] = dot(x, row[r]) for BLOCK_STREAM rows of n weights */
+static ALWAYS_INLINE void stream_dots(float sums[8], const float *x, const void *const row[BLOCK_STREAM],
+                                      int64_t n, bool is_f16)
+{
+    const int line = is_f16 ? 32 : 16; /* elements of a cache line */
+    vf acc[8];
     UNROLL_ALL
     for (int r = 0; r < 8; r++)
         acc[r] = v_set1(0.0f);
     int64_t i = 0;
-    for (; i + 16 <= n; i += 16) {
+    for (; i + line <= n; i += line) {
         UNROLL_ALL
         for (int r = 0; r < BLOCK_STREAM; r++)
             _mm_prefetch((const char *)weight_at(row[r], i, is_f16) + PREFETCH_BYTES, _MM_HINT_T0);
         UNROLL_ALL
-        for (int h = 0; h < V_PARTS; h++) {
-            part a = part_load(x + i + h * PART_LANES);
-            UNROLL_ALL
-            for (int r = 0; r < BLOCK_STREAM; r++)
-                acc[r].p[h] = part_fma(a, part_load_weight(row[r], i + h * PART_LANES, is_f16), acc[r].p[h]);
-        }
+        for (int u = 0; u < line; u += 16)
+            stream_step(acc, x, row, i + u, is_f16);
     }
+    for (; i + 16 <= n; i += 16)
+        stream_step(acc, x, row, i, is_f16);
     if (i < n) {
         vf a = v_load_part(x + i, n - i);
         UNROLL_ALL
@@ -75,79 +92,156 @@ static ALWAYS_INLINE int64_t panel_floats(int64_t n)
 static ALWAYS_INLINE void panel_fill(float *panel, const void *w, int64_t stride, int64_t n, int64_t n_valid,
                                      bool is_f16)
 {
+    int64_t part_floats = panel_floats(n) / V_PARTS;
     for (int64_t r = 0; r < BLOCK_ROWS; r++) {
         const void *row = weight_at(w, (r < n_valid ? r : 0) * stride, is_f16);
-        float *to = panel + r * 16;
-        int64_t i = 0;
-        for (; i + 16 <= n; i += 16, to += BLOCK_ROWS * 16)
-            v_store(to, r < n_valid ? v_load_weight(row, i, is_f16) : v_set1(0.0f));
-        if (i < n)
-            v_store(to, r < n_valid ? v_load_weight_part(row, i, n - i, is_f16) : v_set1(0.0f));
+        float *to = panel + r * PART_LANES;
+        for (int64_t i = 0; i < n; i += 16, to += BLOCK_ROWS * PART_LANES) {
+            vf a = r >= n_valid  ? v_set1(0.0f)
+                   : i + 16 <= n ? v_load_weight(row, i, is_f16)
+                                 : v_load_weight_part(row, i, n - i, is_f16);
+            UNROLL_ALL
+            for (int h = 0; h < V_PARTS; h++)
+                part_store(to + h * part_floats, a.p[h]);
+        }
     }
 }
 
-static ALWAYS_INLINE void panel_step(part acc[V_PARTS][BLOCK_TOKENS][BLOCK_ROWS], const float *panel,
+static ALWAYS_INLINE void panel_step(part acc[BLOCK_TOKENS][BLOCK_ROWS], const float *panel,
                                      const float *const x[BLOCK_TOKENS], int64_t i)
 {
+    part a[BLOCK_TOKENS];
     UNROLL_ALL
-    for (int h = 0; h < V_PARTS; h++) {
-        part w[BLOCK_ROWS];
+    for (int t = 0; t < BLOCK_TOKENS; t++)
+        a[t] = part_in_register(part_load(x[t] + i));
+    UNROLL_ALL
+    for (int r = 0; r < BLOCK_ROWS; r++) {
+        part w = part_in_register(part_load(panel + r * PART_LANES));
         UNROLL_ALL
-        for (int r = 0; r < BLOCK_ROWS; r++)
-            w[r] = part_load(panel + r * 16 + h * PART_LANES);
-        UNROLL_ALL
-        for (int t = 0; t < BLOCK_TOKENS; t++) {
-            part a = part_load(x[t] + i + h * PART_LANES);
-            UNROLL_ALL
-            for (int r = 0; r < BLOCK_ROWS; r++)
-                acc[h][t][r] = part_fma(a, w[r], acc[h][t][r]);
-        }
+        for (int t = 0; t < BLOCK_TOKENS; t++)
+            acc[t][r] = part_fma(a[t], w, acc[t][r]);
     }
 }
 
-/* sums[t * BLOCK_ROWS + r] = dot(x[t], row r of the panel) */
-static ALWAYS_INLINE void panel_dots(float sums[BLOCK_SUMS], const float *panel,
-                                     const float *const x_rows[BLOCK_TOKENS], int64_t n)
+#define EACH_SUM(t, r)                                                                                       \
+    UNROLL_ALL                                                                                               \
+    for (int t = 0; t < BLOCK_TOKENS; t++)                                                                   \
+        UNROLL_ALL                                                                                           \
+    for (int r = 0; r < BLOCK_ROWS; r++)
+
+/* Adds the products of x[t] and row r of the panel to lanes[(t * BLOCK_ROWS + r) * 16 ..]; is_first starts
+ * them from zero. One part of the lanes after the other: so a block is as large as the registers allow. The
+ * rows that come next, `ahead` elements from these, are asked for in the last pass. */
+static ALWAYS_INLINE void panel_add(float lanes[BLOCK_LANES], const float *panel,
+                                    const float *const x_rows[BLOCK_TOKENS], int64_t n, bool is_first,
+                                    int64_t ahead)
 {
-    const float *x[BLOCK_TOKENS];
-    part acc[V_PARTS][BLOCK_TOKENS][BLOCK_ROWS];
-    UNROLL_ALL
-    for (int t = 0; t < BLOCK_TOKENS; t++)
-        x[t] = x_rows[t];
-    UNROLL_ALL
+    int64_t whole = n / 16 * 16;
+    float tails[BLOCK_TOKENS][16];
+    for (int t = 0; whole < n && t < BLOCK_TOKENS; t++)
+        v_store(tails[t], v_load_part(x_rows[t] + whole, n - whole));
     for (int h = 0; h < V_PARTS; h++) {
+        const float *x[BLOCK_TOKENS];
+        part acc[BLOCK_TOKENS][BLOCK_ROWS];
         UNROLL_ALL
-        for (int t = 0; t < BLOCK_TOKENS; t++) {
+        for (int t = 0; t < BLOCK_TOKENS; t++)
+            x[t] = x_rows[t] + h * PART_LANES;
+        if (is_first) {
+            EACH_SUM(t, r) acc[t][r] = part_zero();
+        } else {
+            EACH_SUM(t, r) acc[t][r] = part_load(lanes + (t * BLOCK_ROWS + r) * 16 + h * PART_LANES);
+        }
+        for (int64_t i = 0; i < whole; i += 16, panel += BLOCK_ROWS * PART_LANES) {
+            if (h == V_PARTS - 1) {
+                UNROLL_ALL
+                for (int t = 0; t < BLOCK_TOKENS; t++)
+                    _mm_prefetch((const char *)(x[t] + i + ahead), _MM_HINT_T0);
+            }
+            panel_step(acc, panel, x, i);
+        }
+        if (whole < n) {
             UNROLL_ALL
-            for (int r = 0; r < BLOCK_ROWS; r++)
-                acc[h][t][r] = part_zero();
+            for (int t = 0; t < BLOCK_TOKENS; t++)
+                x[t] = tails[t] + h * PART_LANES;
+            panel_step(acc, panel, x, 0);
+            panel += BLOCK_ROWS * PART_LANES;
         }
+        EACH_SUM(t, r) part_store(lanes + (t * BLOCK_ROWS + r) * 16 + h * PART_LANES, acc[t][r]);
     }
-    int64_t i = 0;
-    for (; i + 16 <= n; i += 16, panel += BLOCK_ROWS * 16)
-        panel_step(acc, panel, x, i);
-    if (i < n) {
-        float tails[BLOCK_TOKENS][16];
-        UNROLL_ALL
-        for (int t = 0; t < BLOCK_TOKENS; t++) {
-            v_store(tails[t], v_load_part(x[t] + i, n - i));
-            x[t] = tails[t];
-        }
-        panel_step(acc, panel, x, 0);
-    }
+}
+
+/* sums[t * BLOCK_ROWS + r]: the trees of the lanes, eight at once; what is past BLOCK_TOKENS * BLOCK_ROWS is
+ * waste. */
+static ALWAYS_INLINE void panel_sums(float sums[BLOCK_SUMS], const float lanes[BLOCK_LANES])
+{
     UNROLL_ALL
     for (int first = 0; first < BLOCK_SUMS; first += 8) {
         vf eight[8];
         UNROLL_ALL
-        for (int s = 0; s < 8; s++) {
-            int j = first + s;
-            UNROLL_ALL
-            for (int h = 0; h < V_PARTS; h++)
-                eight[s].p[h] = j < BLOCK_ROWS * BLOCK_TOKENS
-                                    ? acc[h][j / BLOCK_ROWS % BLOCK_TOKENS][j % BLOCK_ROWS]
-                                    : part_zero();
-        }
+        for (int s = 0; s < 8; s++)
+            eight[s] =
+                first + s < BLOCK_TOKENS * BLOCK_ROWS ? v_load(lanes + (first + s) * 16) : v_set1(0.0f);
         v_tree_x8(sums + first, eight);
+    }
+}
+
+static ALWAYS_INLINE int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static ALWAYS_INLINE int64_t most(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* One activation row. Stream s takes the outputs of the s-th part of the range. */
+static ALWAYS_INLINE void linear_row(float *y, const float *x, const void *w, const float *bias, int64_t n_in,
+                                     int64_t begin, int64_t end, bool is_f16)
+{
+    int64_t n = (end - begin + BLOCK_STREAM - 1) / BLOCK_STREAM;
+    for (int64_t i = 0; i < n; i++) {
+        const void *row[BLOCK_STREAM];
+        float sums[8];
+        for (int64_t s = 0; s < BLOCK_STREAM; s++)
+            row[s] = weight_at(w, least(begin + s * n + i, end - 1) * n_in, is_f16);
+        stream_dots(sums, x, row, n_in, is_f16);
+        for (int64_t s = 0; s < BLOCK_STREAM && begin + s * n + i < end; s++) {
+            int64_t o = begin + s * n + i;
+            y[o] = bias ? sums[s] + bias[o] : sums[s];
+        }
+    }
+}
+
+/* A panel's columns of n_rows (at most PANEL_TOKENS) activation rows. Meanwhile asks memory for the weights
+ * of the next panel, `next` (BLOCK_ROWS rows next_stride bytes apart), some lines with each block. */
+static ALWAYS_INLINE void linear_panel(float *y, int64_t y_stride, const float *x, int64_t x_stride,
+                                       const float *bias, const float *panel, float *lanes, int64_t n_rows,
+                                       int64_t n, int64_t n_valid, bool is_first, bool is_last,
+                                       const char *next, int64_t next_stride, int64_t next_bytes)
+{
+    int64_t n_blocks = (n_rows + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
+    int64_t ask_step = (next_bytes / 64 + n_blocks) / n_blocks * 64;
+    for (int64_t block = 0; block < n_blocks; block++) {
+        int64_t t = block * BLOCK_TOKENS;
+        const float *x_rows[BLOCK_TOKENS];
+        float sums[BLOCK_SUMS];
+        for (int64_t j = 0; j < BLOCK_TOKENS; j++)
+            x_rows[j] = x + (t + j < n_rows ? t + j : t) * x_stride;
+        for (int64_t a = block * ask_step; a < least(next_bytes, (block + 1) * ask_step); a += 64) {
+            for (int64_t r = 0; r < BLOCK_ROWS; r++)
+                _mm_prefetch(next + r * next_stride + a, _MM_HINT_T0);
+        }
+        panel_add(lanes + block * BLOCK_LANES, panel, x_rows, n, is_first,
+                  block + 1 < n_blocks ? BLOCK_TOKENS * x_stride : -t * x_stride);
+        if (!is_last)
+            continue;
+        panel_sums(sums, lanes + block * BLOCK_LANES);
+        for (int64_t j = 0; j < BLOCK_TOKENS && t + j < n_rows; j++) {
+            float *to = y + (t + j) * y_stride;
+            for (int64_t r = 0; r < n_valid; r++)
+                to[r] = bias ? sums[j * BLOCK_ROWS + r] + bias[r] : sums[j * BLOCK_ROWS + r];
+        }
     }
 }
 
@@ -155,29 +249,32 @@ static ALWAYS_INLINE void linear_of(float *y, int64_t y_stride, const float *x, 
                                     const void *w, const float *bias, int64_t n_rows, int64_t n_in,
                                     int64_t begin, int64_t end, float *scratch, bool is_f16)
 {
+    const int64_t element = is_f16 ? (int64_t)sizeof(f16) : (int64_t)sizeof(float);
+    float *panel = scratch, *lanes = scratch + PANEL_FLOATS;
     if (n_rows == 1) {
-        for (int64_t o = begin; o < end; o += BLOCK_STREAM) {
-            int64_t n_valid = end - o < BLOCK_STREAM ? end - o : BLOCK_STREAM;
-            float sums[8];
-            stream_dots(sums, x, weight_at(w, o * n_in, is_f16), n_in, n_in, n_valid, is_f16);
-            for (int64_t r = 0; r < n_valid; r++)
-                y[o + r] = bias ? sums[r] + bias[o + r] : sums[r];
-        }
+        linear_row(y, x, w, bias, n_in, begin, end, is_f16);
         return;
     }
-    for (int64_t o = begin; o < end; o += BLOCK_ROWS) {
-        int64_t n_valid = end - o < BLOCK_ROWS ? end - o : BLOCK_ROWS;
-        panel_fill(scratch, weight_at(w, o * n_in, is_f16), n_in, n_in, n_valid, is_f16);
-        for (int64_t t = 0; t < n_rows; t += BLOCK_TOKENS) {
-            const float *x_rows[BLOCK_TOKENS];
-            float sums[BLOCK_SUMS];
-            for (int64_t j = 0; j < BLOCK_TOKENS; j++)
-                x_rows[j] = x + (t + j < n_rows ? t + j : t) * x_stride;
-            panel_dots(sums, scratch, x_rows, n_in);
-            for (int64_t j = 0; j < BLOCK_TOKENS && t + j < n_rows; j++) {
-                float *to = y + (t + j) * y_stride + o;
-                for (int64_t r = 0; r < n_valid; r++)
-                    to[r] = bias ? sums[j * BLOCK_ROWS + r] + bias[o + r] : sums[j * BLOCK_ROWS + r];
+    for (int64_t t0 = 0; t0 < n_rows; t0 += PANEL_TOKENS) {
+        int64_t n_tokens = least(n_rows - t0, PANEL_TOKENS);
+        for (int64_t o0 = begin; o0 < end; o0 += PANEL_GROUP * BLOCK_ROWS) {
+            int64_t o1 = least(end, o0 + PANEL_GROUP * BLOCK_ROWS);
+            for (int64_t i0 = 0; i0 == 0 || i0 < n_in; i0 += PANEL_WIDTH) {
+                int64_t n = least(n_in - i0, PANEL_WIDTH);
+                bool is_first = i0 == 0, is_last = i0 + n == n_in;
+                for (int64_t o = o0; o < o1; o += BLOCK_ROWS) {
+                    int64_t n_valid = least(o1 - o, BLOCK_ROWS);
+                    /* the last panel of the group is followed by the first one's next columns */
+                    const char *next = o + BLOCK_ROWS < o1
+                                           ? weight_at(w, (o + BLOCK_ROWS) * n_in + i0, is_f16)
+                                       : is_last ? weight_at(w, o1 * n_in, is_f16)
+                                                 : weight_at(w, o0 * n_in + i0 + n, is_f16);
+                    float *waiting = lanes + (o - o0) / BLOCK_ROWS * PANEL_BLOCKS * BLOCK_LANES;
+                    panel_fill(panel, weight_at(w, o * n_in + i0, is_f16), n_in, n, n_valid, is_f16);
+                    linear_panel(y + t0 * y_stride + o, y_stride, x + t0 * x_stride + i0, x_stride,
+                                 bias ? bias + o : NULL, panel, waiting, n_tokens, n, n_valid, is_first,
+                                 is_last, next, n_in * element, n * element);
+                }
             }
         }
     }

@@ -23,8 +23,8 @@
 
 enum kernel_level { KERNEL_SCALAR = 0, KERNEL_AVX2, KERNEL_AVX512, KERNEL_LEVELS };
 
-/* floats of scratch that linear_* needs per thread: for n_in input features */
-#define KERNEL_LINEAR_SCRATCH(n_in) ((size_t)16 * (((size_t)(n_in) + 15) / 16 * 16))
+/* floats of scratch that linear_* needs per thread: for n_in input features (now the same for all) */
+#define KERNEL_LINEAR_SCRATCH(n_in) ((size_t)32768 + 0 * (size_t)(n_in))
 
 /* floats of scratch that attention_* needs per thread: for caches of `positions` and calls of n_rows query rows */
 #define KERNEL_ATTENTION_SCRATCH(positions, n_rows)                                                                    \

@@ -34,6 +34,13 @@ static ALWAYS_INLINE part part_load(const float *x)
     return _mm256_loadu_ps(x);
 }
 
+/* Keeps the compiler from loading the same part again at each use: loads, not products, are what runs out. */
+static ALWAYS_INLINE part part_in_register(part a)
+{
+    __asm__("" : "+x"(a));
+    return a;
+}
+
 static ALWAYS_INLINE void part_store(float *y, part a)
 {
     _mm256_storeu_ps(y, a);

@@ -32,6 +32,13 @@ static ALWAYS_INLINE part part_load(const float *x)
     return _mm512_loadu_ps(x);
 }
 
+/* Keeps the compiler from loading the same part again at each use: loads, not products, are what runs out. */
+static ALWAYS_INLINE part part_in_register(part a)
+{
+    __asm__("" : "+v"(a));
+    return a;
+}
+
 static ALWAYS_INLINE void part_store(float *y, part a)
 {
     _mm512_storeu_ps(y, a);

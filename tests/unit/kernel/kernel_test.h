@@ -1,4 +1,5 @@
-/* What the kernel tests share: repeatable numbers, arrays that end at an unreadable page, comparison of bits. */
+/* What the kernel tests share: repeatable numbers, arrays that end at an unreadable page, comparison of bits.
+ */
 #ifndef MILKIT_TESTS_KERNEL_TEST_H
 #define MILKIT_TESTS_KERNEL_TEST_H
 
@@ -86,10 +87,10 @@ enum numbers { NUMBERS_PLAIN, NUMBERS_WIDE, NUMBERS_SPECIAL, NUMBERS_KINDS };
 
 static inline float random_float(struct random_state *r, enum numbers kind)
 {
-    static const uint32_t specials[] = {0x00000000, 0x80000000, 0x7f800000, 0xff800000, 0x7fc00000, 0x00000001,
-                                        0x80000001, 0x007fffff, 0x00800000, 0x7f7fffff, 0xff7fffff, 0x3f800000,
-                                        0x42b17217, 0x42b17218, 0xc2aeac4f, 0xc2aeac50, 0x477fefff, 0x477ff000,
-                                        0x33000000, 0x33000001, 0x387fc000, 0x3f200000};
+    static const uint32_t specials[] = {
+        0x00000000, 0x80000000, 0x7f800000, 0xff800000, 0x7fc00000, 0x00000001, 0x80000001, 0x007fffff,
+        0x00800000, 0x7f7fffff, 0xff7fffff, 0x3f800000, 0x42b17217, 0x42b17218, 0xc2aeac4f, 0xc2aeac50,
+        0x477fefff, 0x477ff000, 0x33000000, 0x33000001, 0x387fc000, 0x3f200000};
     if (kind == NUMBERS_SPECIAL && random_bits(r) % 8 == 0)
         return bits_float(specials[random_bits(r) % (sizeof specials / sizeof specials[0])]);
     if (kind == NUMBERS_WIDE)
@@ -106,7 +107,8 @@ static inline f16 random_f16(struct random_state *r, enum numbers kind)
     return f32_to_f16(random_unit(r));
 }
 
-static inline float *guarded_floats(struct guard_pool *pool, struct random_state *r, int64_t n, enum numbers kind)
+static inline float *guarded_floats(struct guard_pool *pool, struct random_state *r, int64_t n,
+                                    enum numbers kind)
 {
     float *p = guard_alloc(pool, (size_t)n * sizeof *p);
     for (int64_t i = 0; i < n; i++)
@@ -132,8 +134,8 @@ static inline void assert_same_floats(const char *what, const float *a, const fl
 {
     for (int64_t i = 0; i < n; i++) {
         if (!is_same(a[i], b[i]))
-            fail_msg("%s: element %lld of %lld: %a (%08x), expected %a (%08x)", what, (long long)i, (long long)n,
-                     (double)a[i], float_bits(a[i]), (double)b[i], float_bits(b[i]));
+            fail_msg("%s: element %lld of %lld: %a (%08x), expected %a (%08x)", what, (long long)i,
+                     (long long)n, (double)a[i], float_bits(a[i]), (double)b[i], float_bits(b[i]));
     }
 }
 

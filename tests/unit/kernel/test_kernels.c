@@ -1,6 +1,6 @@
-/* Every kernel of every level that this processor has, bit for bit against its plain C twin: generated from kernel.def.
- * Shapes are random with tails, numbers include subnormals, infinities and NaN, and all arrays end at an unreadable
- * page. A level that is missing here is said to be skipped. */
+/* Every kernel of every level that this processor has, bit for bit against its plain C twin: generated from
+ * kernel.def. Shapes are random with tails, numbers include subnormals, infinities and NaN, and all arrays
+ * end at an unreadable page. A level that is missing here is said to be skipped. */
 // links: base
 #include "kernel_test.h"
 
@@ -18,7 +18,8 @@ static void check_unary(const char *what, void (*twin)(float *, const float *, i
             float *x = guarded_floats(&pool, &r, n, (enum numbers)kind);
             for (int64_t i = 0; n % 3 == 0 && i < n; i++)
                 x[i] *= 20.0f;
-            float *y = guard_alloc(&pool, (size_t)n * sizeof *y), *expected = guard_alloc(&pool, (size_t)n * sizeof *y);
+            float *y = guard_alloc(&pool, (size_t)n * sizeof *y),
+                  *expected = guard_alloc(&pool, (size_t)n * sizeof *y);
             twin(expected, x, n);
             f(y, x, n);
             assert_same_floats(what, y, expected, n);
@@ -54,7 +55,8 @@ static void check_binary(const char *what, void (*twin)(float *, const float *, 
             int b_step = kind % 2;
             float *a = guarded_floats(&pool, &r, n, (enum numbers)(kind / 2));
             float *b = guarded_floats(&pool, &r, b_step ? n : 1, (enum numbers)(kind / 2));
-            float *y = guard_alloc(&pool, (size_t)n * sizeof *y), *expected = guard_alloc(&pool, (size_t)n * sizeof *y);
+            float *y = guard_alloc(&pool, (size_t)n * sizeof *y),
+                  *expected = guard_alloc(&pool, (size_t)n * sizeof *y);
             twin(expected, a, b, n, b_step);
             f(y, a, b, n, b_step);
             assert_same_floats(what, y, expected, n);
@@ -74,7 +76,8 @@ static void check_ternary(const char *what, void (*twin)(float *, const float *,
             struct guard_pool pool = {.n = 0};
             float *x = guarded_floats(&pool, &r, n, (enum numbers)(kind / 2));
             float *u = kind % 2 ? guarded_floats(&pool, &r, n, (enum numbers)(kind / 2)) : NULL;
-            float *y = guard_alloc(&pool, (size_t)n * sizeof *y), *expected = guard_alloc(&pool, (size_t)n * sizeof *y);
+            float *y = guard_alloc(&pool, (size_t)n * sizeof *y),
+                  *expected = guard_alloc(&pool, (size_t)n * sizeof *y);
             twin(expected, x, u, n);
             f(y, x, u, n);
             assert_same_floats(what, y, expected, n);
@@ -110,7 +113,8 @@ static void check_widen(const char *what, void (*f)(float *, const f16 *, int64_
     }
 }
 
-/* Every fp16 number, every midpoint between two neighbours and the floats next to them: all cases of rounding. */
+/* Every fp16 number, every midpoint between two neighbours and the floats next to them: all cases of
+ * rounding. */
 static void check_narrow(const char *what, void (*f)(f16 *, const float *, int64_t))
 {
     enum { N = 4 * 65536 };
@@ -153,7 +157,8 @@ static void check_rms_norm(const char *what, const struct kernels *k)
             struct guard_pool pool = {.n = 0};
             float *x = guarded_floats(&pool, &r, n, (enum numbers)(kind / 2));
             float *w = kind % 2 ? guarded_floats(&pool, &r, n, NUMBERS_PLAIN) : NULL;
-            float *y = guard_alloc(&pool, (size_t)n * sizeof *y), *expected = guard_alloc(&pool, (size_t)n * sizeof *y);
+            float *y = guard_alloc(&pool, (size_t)n * sizeof *y),
+                  *expected = guard_alloc(&pool, (size_t)n * sizeof *y);
             scalar->rms_norm(expected, x, w, n, 1e-6f);
             k->rms_norm(y, x, w, n, 1e-6f);
             assert_same_floats(what, y, expected, n);
@@ -173,7 +178,8 @@ static void check_layer_norm(const char *what, const struct kernels *k)
             float *x = guarded_floats(&pool, &r, n, (enum numbers)(kind / 4));
             float *gamma = kind % 2 ? guarded_floats(&pool, &r, n, NUMBERS_PLAIN) : NULL;
             float *beta = kind / 2 % 2 ? guarded_floats(&pool, &r, n, NUMBERS_PLAIN) : NULL;
-            float *y = guard_alloc(&pool, (size_t)n * sizeof *y), *expected = guard_alloc(&pool, (size_t)n * sizeof *y);
+            float *y = guard_alloc(&pool, (size_t)n * sizeof *y),
+                  *expected = guard_alloc(&pool, (size_t)n * sizeof *y);
             scalar->layer_norm(expected, x, gamma, beta, n, 1e-5f);
             k->layer_norm(y, x, gamma, beta, n, 1e-5f);
             assert_same_floats(what, y, expected, n);
@@ -194,7 +200,8 @@ static void check_rope(const char *what, const struct kernels *k)
         enum numbers kind = (enum numbers)(round % NUMBERS_KINDS);
         float *x = guarded_floats(&pool, &r, n, kind), *cosines = guarded_floats(&pool, &r, pairs, kind);
         float *sines = guarded_floats(&pool, &r, pairs, kind);
-        float *y = guard_alloc(&pool, (size_t)n * sizeof *y), *expected = guard_alloc(&pool, (size_t)n * sizeof *y);
+        float *y = guard_alloc(&pool, (size_t)n * sizeof *y),
+              *expected = guard_alloc(&pool, (size_t)n * sizeof *y);
         scalar->rope(expected, x, cosines, sines, pairs, half, n);
         k->rope(y, x, cosines, sines, pairs, half, n);
         assert_same_floats(what, y, expected, n);
@@ -211,16 +218,16 @@ struct linear_case {
     int64_t x_stride, y_stride, n_rows, n_in, n_out, begin, end;
 };
 
-static void linear_run(const struct kernels *k, const struct linear_case *c, float *y, int64_t row, int64_t n_rows,
-                       int64_t begin, int64_t end, float *scratch)
+static void linear_run(const struct kernels *k, const struct linear_case *c, float *y, int64_t row,
+                       int64_t n_rows, int64_t begin, int64_t end, float *scratch)
 {
     const float *x = c->x + row * c->x_stride;
     if (c->is_f16)
-        k->linear_f16(y + row * c->y_stride, c->y_stride, x, c->x_stride, c->w, c->bias, n_rows, c->n_in, begin, end,
-                      scratch);
+        k->linear_f16(y + row * c->y_stride, c->y_stride, x, c->x_stride, c->w, c->bias, n_rows, c->n_in,
+                      begin, end, scratch);
     else
-        k->linear_f32(y + row * c->y_stride, c->y_stride, x, c->x_stride, c->w, c->bias, n_rows, c->n_in, begin, end,
-                      scratch);
+        k->linear_f32(y + row * c->y_stride, c->y_stride, x, c->x_stride, c->w, c->bias, n_rows, c->n_in,
+                      begin, end, scratch);
 }
 
 /* Against the twin; then row by row and in two parts of the outputs: again the same bits. */
@@ -251,7 +258,8 @@ static void check_linear(const char *what, const struct kernels *k, bool is_f16)
                      : (void *)guarded_floats(&pool, &r, c.n_out * c.n_in, kind);
         c.bias = round % 3 ? guarded_floats(&pool, &r, c.n_out, NUMBERS_PLAIN) : NULL;
         float *scratch = guard_alloc(&pool, KERNEL_LINEAR_SCRATCH(c.n_in) * sizeof *scratch);
-        float *y = guarded_floats(&pool, &r, n_y, NUMBERS_PLAIN), *expected = guarded_floats(&pool, &r, n_y, 0);
+        float *y = guarded_floats(&pool, &r, n_y, NUMBERS_PLAIN),
+              *expected = guarded_floats(&pool, &r, n_y, 0);
         float *rows = guarded_floats(&pool, &r, n_y, 0), *parts = guarded_floats(&pool, &r, n_y, 0);
         /* the same start everywhere: outside the range nothing may change */
         if (n_y > 0) {
@@ -281,7 +289,8 @@ static void check_attention(const char *what, const struct kernels *k)
     for (int round = 0; round < ROUNDS * 4; round++) {
         struct guard_pool pool = {.n = 0};
         enum numbers kind = (enum numbers)(round % NUMBERS_KINDS);
-        int64_t d_k = widths[random_bits(&r) % (round % 20 == 19 ? 10 : 9)], d_v = widths[random_bits(&r) % 9];
+        int64_t d_k = widths[random_bits(&r) % (round % 20 == 19 ? 10 : 9)],
+                d_v = widths[random_bits(&r) % 9];
         int64_t n_positions = random_between(&r, 1, round % 8 == 0 ? 300 : 90);
         int64_t n_rows = round % 3 == 0 ? 1 : random_between(&r, 0, 37);
         int64_t k_stride = d_k + (round % 2 ? random_between(&r, 0, 30) : 0);
@@ -298,7 +307,8 @@ static void check_attention(const char *what, const struct kernels *k)
         for (int64_t i = 0; i < n_rows; i++) {
             bool is_causal = round % 4 < 2;
             begin[i] = is_causal ? 0 : (int32_t)random_between(&r, 0, n_positions);
-            end[i] = (int32_t)random_between(&r, is_causal && i < n_positions ? n_positions - i : 0, n_positions);
+            end[i] =
+                (int32_t)random_between(&r, is_causal && i < n_positions ? n_positions - i : 0, n_positions);
             for (int64_t p = 0; p < n_positions; p++) {
                 if (random_bits(&r) % 4 == 0 || i % 11 == 10)
                     mask[i * mask_stride + p] = -INFINITY;
@@ -313,15 +323,15 @@ static void check_attention(const char *what, const struct kernels *k)
         }
         float *scratch = guard_alloc(&pool, KERNEL_ATTENTION_SCRATCH(n_positions, n_rows) * sizeof *scratch);
         float scale = 1.0f / sqrtf((float)d_k);
-        scalar->attention_f16(expected, out_stride, q, q_stride, n_rows, keys, k_stride, values, v_stride, d_k, d_v,
-                              begin, end, used_mask, mask_stride, scale, scratch);
-        k->attention_f16(y, out_stride, q, q_stride, n_rows, keys, k_stride, values, v_stride, d_k, d_v, begin, end,
-                         used_mask, mask_stride, scale, scratch);
+        scalar->attention_f16(expected, out_stride, q, q_stride, n_rows, keys, k_stride, values, v_stride,
+                              d_k, d_v, begin, end, used_mask, mask_stride, scale, scratch);
+        k->attention_f16(y, out_stride, q, q_stride, n_rows, keys, k_stride, values, v_stride, d_k, d_v,
+                         begin, end, used_mask, mask_stride, scale, scratch);
         assert_same_floats(what, y, expected, n_out);
         for (int64_t row = 0, n; row < n_rows; row += n) {
             n = random_between(&r, 1, n_rows - row < 6 ? n_rows - row : (round % 2 ? 1 : 6));
-            k->attention_f16(parts + row * out_stride, out_stride, q + row * q_stride, q_stride, n, keys, k_stride,
-                             values, v_stride, d_k, d_v, begin + row, end + row,
+            k->attention_f16(parts + row * out_stride, out_stride, q + row * q_stride, q_stride, n, keys,
+                             k_stride, values, v_stride, d_k, d_v, begin + row, end + row,
                              used_mask ? used_mask + row * mask_stride : NULL, mask_stride, scale, scratch);
         }
         assert_same_floats("rows in parts", parts, expected, n_out);
@@ -329,10 +339,10 @@ static void check_attention(const char *what, const struct kernels *k)
     }
 }
 
-#define CHECK_UNARY(member, k)                                                                                       \
-    do {                                                                                                             \
-        check_unary(#member, scalar->member, (k)->member);                                                           \
-        check_unary_sweep(#member, scalar->member, (k)->member);                                                     \
+#define CHECK_UNARY(member, k)                                                                               \
+    do {                                                                                                     \
+        check_unary(#member, scalar->member, (k)->member);                                                   \
+        check_unary_sweep(#member, scalar->member, (k)->member);                                             \
     } while (0)
 #define CHECK_BINARY(member, k) check_binary(#member, scalar->member, (k)->member)
 #define CHECK_TERNARY(member, k) check_ternary(#member, scalar->member, (k)->member)
@@ -345,18 +355,19 @@ static void check_attention(const char *what, const struct kernels *k)
 #define CHECK_LINEAR_F32(member, k) check_linear(#member, k, false)
 #define CHECK_ATTENTION(member, k) check_attention(#member, k)
 
-/* One test a kernel; the plain C level goes through it, too: it must keep to its arrays and not depend on blocking. */
-#define KERNEL(member, kind)                                                                                         \
-    static void test_##member(void **state)                                                                          \
-    {                                                                                                                \
-        (void)state;                                                                                                 \
-        for (int level = 0; level < KERNEL_LEVELS; level++) {                                                        \
-            const struct kernels *k = kernel_table((enum kernel_level)level);                                        \
-            if (!k)                                                                                                  \
-                continue;                                                                                            \
-            assert_non_null(k->member);                                                                              \
-            CHECK_##kind(member, k);                                                                                 \
-        }                                                                                                            \
+/* One test a kernel; the plain C level goes through it, too: it must keep to its arrays and not depend on
+ * blocking. */
+#define KERNEL(member, kind)                                                                                 \
+    static void test_##member(void **state)                                                                  \
+    {                                                                                                        \
+        (void)state;                                                                                         \
+        for (int level = 0; level < KERNEL_LEVELS; level++) {                                                \
+            const struct kernels *k = kernel_table((enum kernel_level)level);                                \
+            if (!k)                                                                                          \
+                continue;                                                                                    \
+            assert_non_null(k->member);                                                                      \
+            CHECK_##kind(member, k);                                                                         \
+        }                                                                                                    \
     }
 #include "kernel/kernel.def"
 #undef KERNEL
