@@ -15,11 +15,16 @@ bool tokenizer_parse(struct tokenizer **out, const char *json, size_t bytes, con
     size_t good = utf8_valid_prefix(json, bytes);
     if (good < bytes) /* all strings are well-formed from here on; PCRE2 is told so */
         return err_set(e, ERR_FORMAT, "%s: not UTF-8 at byte %zu", where, good);
-    if (!json_parse(&root, json, bytes, where, e))
-        return false;
+    struct str vocab, merges;
+    struct buf rest;
+    buf_init(&rest, TOKENIZER_MAX_JSON_BYTES);
+    tokenizer_scan((struct str){json, bytes}, &vocab, &merges, &rest);
     struct tokenizer *t = xcalloc(1, sizeof *t);
-    bool ok = tokenizer_load(t, root, where, e);
+    bool ok = !rest.failed || err_set(e, ERR_LIMIT, "%s: more than %zu bytes", where, rest.max_bytes);
+    ok = ok && json_parse(&root, rest.p ? rest.p : "", rest.n, where, e) &&
+         tokenizer_load(t, root, vocab, merges, where, e);
     cJSON_Delete(root);
+    buf_fini(&rest);
     if (ok)
         *out = t;
     else

@@ -66,80 +66,6 @@ static bool read_parts(struct tokenizer *t, const cJSON *item, const char *part,
 /* --- model
  * ---------------------------------------------------------------------------------------------------- */
 
-static bool read_vocab(struct bpe_model *m, const cJSON *vocab, const char *where, struct err *e)
-{
-    if (!cJSON_IsObject(vocab))
-        return expected(where, "model.vocab", "an object", vocab, e);
-    for (const cJSON *item = vocab->child; item; item = item->next) {
-        bool is_new;
-        double id = cJSON_IsNumber(item) ? item->valuedouble : -1;
-        if (!(id >= 0 && id <= INT32_MAX) || id != (double)(int32_t)id)
-            return err_set(e, ERR_FORMAT, "%s: model.vocab: token \"%.100s\" has no id", where, item->string);
-        if (vocab_text(&m->vocab, (int32_t)id))
-            return err_set(e, ERR_FORMAT, "%s: model.vocab: \"%.100s\" and \"%.100s\" have the same id %d",
-                           where, vocab_text(&m->vocab, (int32_t)id), item->string, (int)id);
-        if (!vocab_add(&m->vocab, item->string, strlen(item->string), (int32_t)id, &is_new, e))
-            return err_wrap(e, "%s: model.vocab", where);
-        if (!is_new)
-            return err_set(e, ERR_FORMAT, "%s: model.vocab: \"%.100s\" is there twice", where, item->string);
-    }
-    return true;
-}
-
-/* A merge is "a b" or ["a", "b"]. */
-static bool read_pair(const cJSON *item, struct str pair[2])
-{
-    if (cJSON_IsString(item)) {
-        const char *text = item->valuestring, *blank = strchr(text, ' ');
-        if (!blank || strchr(blank + 1, ' '))
-            return false;
-        pair[0] = (struct str){text, (size_t)(blank - text)};
-        pair[1] = (struct str){blank + 1, strlen(blank + 1)};
-        return true;
-    }
-    const cJSON *left = cJSON_IsArray(item) ? item->child : NULL, *right = left ? left->next : NULL;
-    if (!right || right->next || !cJSON_IsString(left) || !cJSON_IsString(right))
-        return false;
-    pair[0] = (struct str){left->valuestring, strlen(left->valuestring)};
-    pair[1] = (struct str){right->valuestring, strlen(right->valuestring)};
-    return true;
-}
-
-static bool read_merges(struct bpe_model *m, const cJSON *merges, const char *where, struct err *e)
-{
-    if (!cJSON_IsArray(merges))
-        return expected(where, "model.merges", "an array", merges, e);
-    size_t n = 0;
-    for (const cJSON *item = merges->child; item; item = item->next)
-        n++;
-    merges_init(&m->merges, n);
-    struct buf joined;
-    buf_init(&joined, TOKENIZER_MAX_JSON_BYTES);
-    bool ok = true;
-    uint32_t rank = 0;
-    for (const cJSON *item = merges->child; item && ok; item = item->next, rank++) {
-        struct str pair[2];
-        ok = read_pair(item, pair) ||
-             err_set(e, ERR_FORMAT, "%s: model.merges[%u]: expected a pair of tokens", where, (unsigned)rank);
-        if (!ok)
-            break;
-        buf_clear(&joined);
-        buf_append(&joined, pair[0].p, pair[0].n);
-        buf_append(&joined, pair[1].p, pair[1].n);
-        int32_t left = vocab_find(&m->vocab, pair[0].p, pair[0].n);
-        int32_t right = vocab_find(&m->vocab, pair[1].p, pair[1].n);
-        int32_t id = joined.n > 0 ? vocab_find(&m->vocab, joined.p, joined.n) : -1;
-        if (left < 0 || right < 0 || id < 0)
-            ok =
-                err_set(e, ERR_FORMAT, "%s: model.merges[%u]: \"%.*s\" is not in the vocabulary", where,
-                        (unsigned)rank, (int)(joined.n < 100 ? joined.n : 100), joined.n > 0 ? joined.p : "");
-        else
-            merges_put(&m->merges, left, right, rank, id);
-    }
-    buf_fini(&joined);
-    return ok;
-}
-
 /* Looks up the symbols that words start as. */
 static void index_symbols(struct bpe_model *m)
 {
@@ -163,7 +89,8 @@ static void index_symbols(struct bpe_model *m)
     }
 }
 
-static bool read_model(struct bpe_model *m, const cJSON *model, const char *where, struct err *e)
+static bool read_model(struct bpe_model *m, const cJSON *model, struct str vocab, struct str merges,
+                       const char *where, struct err *e)
 {
     if (!cJSON_IsObject(model))
         return expected(where, "model", "an object", model, e);
@@ -185,8 +112,11 @@ static bool read_model(struct bpe_model *m, const cJSON *model, const char *wher
         return unsupported(where, "BPE with a prefix or suffix", *prefix ? prefix : suffix, e);
     if (dropout != 0)
         return unsupported(where, "BPE option", "dropout", e);
-    if (!read_vocab(m, json_get(model, "vocab"), where, e) ||
-        !read_merges(m, json_get(model, "merges"), where, e))
+    if (!vocab.p)
+        return expected(where, "model.vocab", "an object", json_get(model, "vocab"), e);
+    if (!merges.p)
+        return expected(where, "model.merges", "an array", json_get(model, "merges"), e);
+    if (!tokenizer_read_vocab(m, vocab, where, e) || !tokenizer_read_merges(m, merges, where, e))
         return false;
     index_symbols(m);
     m->unk = unk ? vocab_find(&m->vocab, unk, strlen(unk)) : -1;
@@ -454,7 +384,8 @@ static bool read_added_tokens(struct tokenizer *t, const cJSON *list, const char
     return ok;
 }
 
-bool tokenizer_load(struct tokenizer *t, const cJSON *root, const char *where, struct err *e)
+bool tokenizer_load(struct tokenizer *t, const cJSON *root, struct str vocab, struct str merges,
+                    const char *where, struct err *e)
 {
     const char *version = "1.0";
     if (!cJSON_IsObject(root))
@@ -470,7 +401,7 @@ bool tokenizer_load(struct tokenizer *t, const cJSON *root, const char *where, s
            read_parts(t, json_get(root, "pre_tokenizer"), "pre-tokenizer", "pretokenizers", read_splitter,
                       where, e) &&
            read_parts(t, json_get(root, "decoder"), "decoder", "decoders", read_decoder, where, e) &&
-           read_model(&t->model, json_get(root, "model"), where, e) &&
+           read_model(&t->model, json_get(root, "model"), vocab, merges, where, e) &&
            read_added_tokens(t, json_get(root, "added_tokens"), where, e) &&
            read_parts(t, json_get(root, "post_processor"), "post-processor", "processors", read_processor,
                       where, e);

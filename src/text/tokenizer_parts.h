@@ -20,7 +20,7 @@
 
 struct vocab_slot {
     uint32_t offset; /* of the token in text, plus 1; 0: free */
-    uint32_t n;
+    uint32_t n, hash;
     int32_t id;
 };
 
@@ -30,11 +30,13 @@ struct vocab {
     uint32_t *offset_of_id; /* [n_ids], plus 1; 0: no such token */
     int32_t n_ids;          /* largest id + 1 */
     size_t ids_capacity;
-    struct vocab_slot *slots; /* open addressing, power of two, at most half full */
+    struct vocab_slot *slots; /* open addressing, power of two, at most two thirds full */
     uint32_t n_slots, n_used;
 };
 
 void vocab_fini(struct vocab *v);
+/* Room for n tokens of text_bytes together (their 0 bytes included): only saves time. */
+void vocab_reserve(struct vocab *v, size_t n, size_t text_bytes);
 /* Adds a token; *is_new tells whether its text was new. ERR_LIMIT for an id over the limit. The token becomes the
  * text of the id even where the id had one. */
 bool vocab_add(struct vocab *v, const char *token, size_t n, int32_t id, bool *is_new, struct err *e) MUST_CHECK;
@@ -48,13 +50,12 @@ struct merge_slot {
 };
 
 struct merges {
-    struct merge_slot *slots; /* open addressing, power of two, at most half full */
-    uint32_t n_slots;
+    struct merge_slot *slots; /* open addressing, power of two, at most two thirds full */
+    uint32_t n_slots, n_used;
 };
 
-void merges_init(struct merges *m, size_t n);
 void merges_fini(struct merges *m);
-/* A pair that is there already takes the new rank, as in the library. At most n calls after merges_init(n). */
+/* A pair that is there already takes the new rank, as in the library. */
 void merges_put(struct merges *m, int32_t left, int32_t right, uint32_t rank, int32_t id);
 const struct merge_slot *merges_find(const struct merges *m, int32_t left, int32_t right); /* NULL when absent */
 
@@ -210,7 +211,15 @@ struct tokenizer {
     struct decoder decoder;
 };
 
-/* Fills an empty tokenizer from its JSON (tokenizer_load.c). On failure what was filled is for tokenizer_free. */
-bool tokenizer_load(struct tokenizer *t, const cJSON *root, const char *where, struct err *e) MUST_CHECK;
+/* --- reading a tokenizer.json (tokenizer_scan.c, tokenizer_load.c) ------------------------------------------------ */
+
+/* Finds model.vocab and model.merges (p NULL when absent or of another type) and appends the rest of the text, with
+ * empty ones in their places. */
+void tokenizer_scan(struct str json, struct str *vocab, struct str *merges, struct buf *rest);
+bool tokenizer_read_vocab(struct bpe_model *m, struct str text, const char *where, struct err *e) MUST_CHECK;
+bool tokenizer_read_merges(struct bpe_model *m, struct str text, const char *where, struct err *e) MUST_CHECK;
+/* Fills an empty tokenizer. On failure what was filled is for tokenizer_free. */
+bool tokenizer_load(struct tokenizer *t, const cJSON *root, struct str vocab, struct str merges, const char *where,
+                    struct err *e) MUST_CHECK;
 
 #endif

@@ -31,38 +31,51 @@ void vocab_fini(struct vocab *v)
     memset(v, 0, sizeof *v);
 }
 
-static struct vocab_slot *vocab_slot_of(const struct vocab *v, const char *token, size_t n)
+static struct vocab_slot *vocab_slot_of(const struct vocab *v, const char *token, size_t n, uint32_t hash)
 {
     uint32_t mask = v->n_slots - 1;
-    for (uint32_t i = hash_bytes(token, n) & mask;; i = (i + 1) & mask) {
+    for (uint32_t i = hash & mask;; i = (i + 1) & mask) {
         struct vocab_slot *slot = &v->slots[i];
-        if (!slot->offset)
-            return slot;
-        if (slot->n == n && memcmp(v->text + slot->offset - 1, token, n) == 0)
+        if (!slot->offset ||
+            (slot->hash == hash && slot->n == n && memcmp(v->text + slot->offset - 1, token, n) == 0))
             return slot;
     }
 }
 
-static void vocab_grow(struct vocab *v)
+void vocab_reserve(struct vocab *v, size_t n, size_t text_bytes)
 {
-    struct vocab_slot *old = v->slots;
-    uint32_t n_old = v->n_slots;
-    v->n_slots = n_old ? n_old * 2 : 1024;
-    v->slots = xcalloc(v->n_slots, sizeof *v->slots);
-    for (uint32_t i = 0; i < n_old; i++)
-        if (old[i].offset)
-            *vocab_slot_of(v, v->text + old[i].offset - 1, old[i].n) = old[i];
-    free(old);
+    uint32_t n_slots = 1024;
+    while (n_slots < n + n / 2 && n_slots < 1u << 30)
+        n_slots *= 2;
+    if (n_slots > v->n_slots) {
+        struct vocab_slot *slots = xcalloc(n_slots, sizeof *slots);
+        for (uint32_t i = 0; i < v->n_slots; i++) {
+            if (!v->slots[i].offset)
+                continue;
+            uint32_t at = v->slots[i].hash & (n_slots - 1);
+            while (slots[at].offset)
+                at = (at + 1) & (n_slots - 1);
+            slots[at] = v->slots[i];
+        }
+        free(v->slots);
+        v->slots = slots;
+        v->n_slots = n_slots;
+    }
+    if (text_bytes > v->text_capacity) {
+        v->text_capacity = text_bytes;
+        v->text = xrealloc(v->text, text_bytes);
+    }
 }
 
 bool vocab_add(struct vocab *v, const char *token, size_t n, int32_t id, bool *is_new, struct err *e)
 {
     if (id < 0 || id >= TOKENIZER_MAX_ID)
-        return err_set(e, ERR_LIMIT, "token \"%.100s\" has the id %d, at most %d is allowed", token, (int)id,
-                       TOKENIZER_MAX_ID - 1);
-    if (v->n_used * 2 >= v->n_slots)
-        vocab_grow(v);
-    struct vocab_slot *slot = vocab_slot_of(v, token, n);
+        return err_set(e, ERR_LIMIT, "token \"%.*s\" has the id %d, at most %d is allowed",
+                       (int)(n < 100 ? n : 100), token, (int)id, TOKENIZER_MAX_ID - 1);
+    if (v->n_used + v->n_used / 2 >= v->n_slots)
+        vocab_reserve(v, (size_t)v->n_used * 2, 0);
+    uint32_t hash = hash_bytes(token, n);
+    struct vocab_slot *slot = vocab_slot_of(v, token, n, hash);
     *is_new = !slot->offset;
     if (*is_new) {
         if (v->text_bytes + n + 1 > v->text_capacity) {
@@ -73,7 +86,7 @@ bool vocab_add(struct vocab *v, const char *token, size_t n, int32_t id, bool *i
         }
         memcpy(v->text + v->text_bytes, token, n);
         v->text[v->text_bytes + n] = '\0';
-        *slot = (struct vocab_slot){(uint32_t)v->text_bytes + 1, (uint32_t)n, id};
+        *slot = (struct vocab_slot){(uint32_t)v->text_bytes + 1, (uint32_t)n, hash, id};
         v->text_bytes += n + 1;
         v->n_used++;
     }
@@ -94,7 +107,7 @@ int32_t vocab_find(const struct vocab *v, const char *token, size_t n)
 {
     if (!v->n_slots)
         return -1;
-    const struct vocab_slot *slot = vocab_slot_of(v, token, n);
+    const struct vocab_slot *slot = vocab_slot_of(v, token, n, hash_bytes(token, n));
     return slot->offset ? slot->id : -1;
 }
 
@@ -111,21 +124,12 @@ static uint32_t hash_pair(int32_t left, int32_t right)
     return (uint32_t)((h ^ h >> 29) >> 16);
 }
 
-void merges_init(struct merges *m, size_t n)
-{
-    m->n_slots = 16;
-    while (m->n_slots < n * 2)
-        m->n_slots *= 2;
-    m->slots = xmalloc(m->n_slots * sizeof *m->slots);
-    for (uint32_t i = 0; i < m->n_slots; i++)
-        m->slots[i] = (struct merge_slot){-1, -1, 0, -1};
-}
-
 void merges_fini(struct merges *m)
 {
     free(m->slots);
 }
 
+/* Slot of the pair, or the free one where it would go; n_slots is not 0. */
 static struct merge_slot *merge_slot_of(const struct merges *m, int32_t left, int32_t right)
 {
     uint32_t mask = m->n_slots - 1;
@@ -136,13 +140,33 @@ static struct merge_slot *merge_slot_of(const struct merges *m, int32_t left, in
     }
 }
 
+static void merges_resize(struct merges *m, uint32_t n_slots)
+{
+    struct merges old = *m;
+    m->slots = xmalloc(n_slots * sizeof *m->slots);
+    m->n_slots = n_slots;
+    for (uint32_t i = 0; i < n_slots; i++)
+        m->slots[i].left = -1;
+    for (uint32_t i = 0; i < old.n_slots; i++)
+        if (old.slots[i].left >= 0)
+            *merge_slot_of(m, old.slots[i].left, old.slots[i].right) = old.slots[i];
+    free(old.slots);
+}
+
 void merges_put(struct merges *m, int32_t left, int32_t right, uint32_t rank, int32_t id)
 {
-    *merge_slot_of(m, left, right) = (struct merge_slot){left, right, rank, id};
+    if (m->n_used + m->n_used / 2 >= m->n_slots)
+        merges_resize(m, m->n_slots ? m->n_slots * 2 : 1024);
+    struct merge_slot *slot = merge_slot_of(m, left, right);
+    if (slot->left < 0)
+        m->n_used++;
+    *slot = (struct merge_slot){left, right, rank, id};
 }
 
 const struct merge_slot *merges_find(const struct merges *m, int32_t left, int32_t right)
 {
+    if (!m->n_slots)
+        return NULL;
     const struct merge_slot *slot = merge_slot_of(m, left, right);
     return slot->left < 0 ? NULL : slot;
 }
