@@ -1,8 +1,8 @@
 /* The conversion pipeline: checkpoint folder -> package folder, streamed, atomic, reproducible byte for byte.
  *
- * Weights go one at a time from the mapped checkpoint to the blob files (in slices over the threads); memory is
- * bounded by the slices. The package is assembled under a temporary name and renamed last; a failed or interrupted
- * run leaves nothing.
+ * Weights go one at a time from the mapped checkpoint to the blob files (in slices over the threads); memory
+ * is bounded by the slices. The package is assembled under a temporary name and renamed last; a failed or
+ * interrupted run leaves nothing.
  */
 #ifndef MILKIT_CONVERT_CONVERT_H
 #define MILKIT_CONVERT_CONVERT_H
@@ -13,11 +13,13 @@ enum convert_format { CONVERT_BOTH, CONVERT_MLMODELC, CONVERT_MLPACKAGE };
 
 struct convert_options {
     const char *checkpoint, *output;
-    const char *prefix; /* NULL: the family's */
+    const char *prefix;            /* NULL: the family's */
     struct arch_settings settings; /* zeros: defaults 512, 64, 1, 16 */
-    enum convert_format format;    /* of the parts; both forms share nothing on disk but hold the same weights */
-    int n_threads;                 /* 0: all */
-    bool replace;                  /* an existing output folder may be replaced */
+    /* Of the parts. Both forms of a part have one weight file under two names (a hard link) where the file
+     * system has links, else a copy. */
+    enum convert_format format;
+    int n_threads; /* 0: all */
+    bool replace;  /* an existing output folder may be replaced */
     struct log *log;
 };
 
