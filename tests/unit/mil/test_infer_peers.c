@@ -113,11 +113,56 @@ static void test_corpus(void **state)
     assert_true(t.n_models > 20);
 }
 
+/* Models whose sizes come from the shapes of a call (shape, gather, sub ... into slices and ranges): once the
+ * inputs have shapes, so has everything else. */
+static void test_call_shapes_reach_everything(void **state)
+{
+    (void)state;
+    SKIP_WITHOUT_SHARED();
+    static const char *const names[] = {"stateful-fp16", "stateful-int4-block32",
+                                        "stateful-lut4-group16-scale"};
+    static const int64_t calls[][2] = {{12, 12}, {1, 13}, {5, 20}}; /* tokens of the call, end position */
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char path[1024];
+        struct mil_model *m = NULL;
+        snprintf(path, sizeof path, "%s/peer-packages/apple-style/%s/StatefulLM.mlpackage", MILKIT_SHARED,
+                 names[i]);
+        ASSERT_OK(mil_model_open(&m, path, MIL_OPEN_NO_WEIGHTS, e));
+        const struct mil_function *f = m->program->functions[0];
+        for (size_t k = 0; k < sizeof calls / sizeof calls[0]; k++) {
+            struct arena *a = arena_new(0);
+            const struct mil_type **types = ARENA_ARRAY(a, const struct mil_type *, f->n_vars);
+            const struct mil_type **inputs = ARENA_ARRAY(a, const struct mil_type *, f->n_inputs);
+            for (int j = 0; j < f->n_inputs; j++) {
+                const struct mil_type *t = f->inputs[j]->type;
+                const int64_t ids[2] = {1, calls[k][0]}, mask[4] = {1, 1, calls[k][0], calls[k][1]};
+                if (strcmp(f->inputs[j]->name, "inputIds") == 0)
+                    inputs[j] = mil_type_new_tensor(a, t->dtype, 2, ids);
+                else if (strcmp(f->inputs[j]->name, "causalMask") == 0)
+                    inputs[j] = mil_type_new_tensor(a, t->dtype, 4, mask);
+            }
+            ASSERT_OK(mil_infer_function(f, inputs, types, a, e));
+            for (int j = 0; j < f->block->n_ops; j++) {
+                for (int o = 0; o < f->block->ops[j]->n_outputs; o++) {
+                    const struct mil_var *v = f->block->ops[j]->outputs[o];
+                    char text[160];
+                    mil_type_text(text, sizeof text, types[v->id]);
+                    if (mil_type_elems(types[v->id]) < 0)
+                        fail_msg("%s: %s '%s' is %s", names[i], f->block->ops[j]->type, v->name, text);
+                }
+            }
+            arena_free(a);
+        }
+        mil_model_close(m);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_peer_packages),
         cmocka_unit_test(test_corpus),
+        cmocka_unit_test(test_call_shapes_reach_everything),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
