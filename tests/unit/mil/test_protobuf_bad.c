@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "mil/protobuf.h"
+#include "wire.h"
 
 #define PACKAGES MILKIT_TEST_DATA "/packages/"
 
@@ -22,42 +23,6 @@ static void refused(const void *data, size_t bytes, enum err_code code, const ch
         fail_msg("accepted, expected: %s", says);
     if (e.code != code || !strstr(e.msg, says) || !strstr(e.msg, "x.mlmodel"))
         fail_msg("code %d \"%s\", expected %d \"%s\"", (int)e.code, e.msg, (int)code, says);
-}
-
-/* ---- messages by hand ---- */
-
-static void put_varint(struct buf *b, uint64_t v)
-{
-    for (; v >= 0x80; v >>= 7)
-        buf_putc(b, (char)(v | 0x80));
-    buf_putc(b, (char)v);
-}
-
-static void put_number(struct buf *b, uint32_t field, uint64_t v)
-{
-    put_varint(b, (uint64_t)field << 3);
-    put_varint(b, v);
-}
-
-static void put_bytes(struct buf *b, uint32_t field, const void *p, size_t n)
-{
-    put_varint(b, (uint64_t)field << 3 | 2);
-    put_varint(b, n);
-    buf_append(b, p, n);
-}
-
-/* Wraps what is in *b as field `field` of an outer message. */
-static void wrap(struct buf *b, uint32_t field)
-{
-    size_t n;
-    char *inner = buf_take(b, &n);
-    put_bytes(b, field, inner, n);
-    free(inner);
-}
-
-static void put_text(struct buf *b, uint32_t field, const char *s)
-{
-    put_bytes(b, field, s, strlen(s));
 }
 
 /* A model around a program. */
