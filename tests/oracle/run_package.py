@@ -1,0 +1,187 @@
+"""Runs a package that milkit wrote, op by op in float32 numpy, and compares with the checkpoint's golden numbers.
+
+    python run_package.py PACKAGE CHECKPOINT [PROMPT]
+
+Needs coremltools (to read the programs) and numpy; run by hand. Shares no code with milkit: the programs are parsed by
+coremltools and every op is one numpy expression here. Prints the error of the logits of all positions that the golden
+file names, by one-token calls and by the contract's call sequence.
+"""
+import glob
+import json
+import logging
+import os
+import struct
+import sys
+import warnings
+
+warnings.filterwarnings("ignore")
+logging.disable(logging.WARNING)
+import numpy as np
+import coremltools as ct
+from coremltools.converters.mil.frontend.milproto import load as milproto
+
+
+def read_safetensors(path):
+    with open(path, "rb") as f:
+        n = struct.unpack("<Q", f.read(8))[0]
+        header = json.loads(f.read(n))
+        data = f.read()
+    kinds = {"F32": "<f4", "I32": "<i4", "I64": "<i8", "F16": "<f2"}
+    out = {}
+    for name, t in header.items():
+        if name != "__metadata__" and t["dtype"] in kinds:
+            a, b = t["data_offsets"]
+            out[name] = np.frombuffer(data[a:b], kinds[t["dtype"]]).reshape(t["shape"])
+    return out
+
+
+def layer_norm(a):
+    x, axes = a["x"], tuple(a["axes"])
+    m = x.mean(axes, keepdims=True)
+    return (x - m) / np.sqrt(((x - m) ** 2).mean(axes, keepdims=True) + a["epsilon"])
+
+
+def conv(a):
+    assert a["weight"].shape[2:] == (1, 1)
+    y = np.einsum("oi,nit->not", a["weight"][:, :, 0, 0], a["x"][:, :, 0, :])[:, :, None, :]
+    return y if a.get("bias") is None else y + a["bias"][None, :, None, None]
+
+
+def softmax(a):
+    e = np.exp(a["x"] - a["x"].max(a["axis"], keepdims=True))
+    return e / e.sum(a["axis"], keepdims=True)
+
+
+def matmul(a):
+    x = np.swapaxes(a["x"], -1, -2) if a["transpose_x"] else a["x"]
+    return np.matmul(x, np.swapaxes(a["y"], -1, -2) if a["transpose_y"] else a["y"])
+
+
+def window(a):
+    return tuple(slice(int(b), int(e)) for b, e in zip(a["begin"], a["end"]))
+
+
+def slice_update(a):
+    x = a["x"].copy()
+    assert x[window(a)].shape == a["update"].shape
+    x[window(a)] = a["update"]
+    return x
+
+
+OPS = {
+    "add": lambda a: a["x"] + a["y"],
+    "sub": lambda a: a["x"] - a["y"],
+    "mul": lambda a: a["x"] * a["y"],
+    "tanh": lambda a: np.tanh(a["x"]),
+    "gather": lambda a: np.take(a["x"], a["indices"], a["axis"]),
+    "reshape": lambda a: a["x"].reshape(a["shape"]),
+    "transpose": lambda a: np.transpose(a["x"], a["perm"]),
+    "expand_dims": lambda a: np.expand_dims(a["x"], tuple(a["axes"])),
+    "squeeze": lambda a: np.squeeze(a["x"], tuple(a["axes"])),
+    "concat": lambda a: np.concatenate(a["values"], a["axis"]),
+    "tile": lambda a: np.tile(a["x"], a["reps"]),
+    "slice_by_index": lambda a: a["x"][window(a)],
+    "slice_update": slice_update,
+    "layer_norm": layer_norm,
+    "conv": conv,
+    "softmax": softmax,
+    "matmul": matmul,
+}
+
+
+def widen(v):
+    v = np.asarray(v)
+    return v.astype(np.float32) if v.dtype == np.float16 else v
+
+
+class Part:
+    def __init__(self, path):
+        spec = ct.models.MLModel(path, skip_model_load=True).get_spec()
+        weights = os.path.join(path, "Data/com.apple.CoreML/weights")
+        self.functions = milproto.load(spec, specification_version=9, file_weights_dir=weights).functions
+        self.consts = {}
+
+    def run(self, function, inputs, state):
+        """state: a dict of arrays by name, changed in place"""
+        f = self.functions[function]
+        values = {name: inputs.get(name) for name in f.inputs}
+        kept = self.consts.setdefault(function, {})
+
+        def get(v):
+            if isinstance(v, (list, tuple)):
+                return [get(x) for x in v]
+            if v.name in values:
+                return values[v.name]
+            if v.name not in kept:
+                kept[v.name] = v.val if isinstance(v.val, (str, bool)) or v.val is None else widen(v.val)
+            return kept[v.name]
+
+        for op in f.operations:
+            if op.op_type == "const":
+                continue
+            args = {k: get(v) for k, v in op.inputs.items() if v is not None and op.op_type.find("state") < 0}
+            if op.op_type == "read_state":
+                result = state[op.inputs["input"].name]
+            elif op.op_type in ("write_state", "coreml_update_state"):
+                name = op.inputs["state" if "state" in op.inputs else "input"].name
+                state[name] = get(op.inputs["value" if "value" in op.inputs else "data"])
+                result = state[name]
+            else:
+                result = OPS[op.op_type](args)
+            for o in op.outputs:
+                values[o.name] = result
+        return [get(o) for o in f.outputs]
+
+
+class Package:
+    def __init__(self, folder, ctx, batch):
+        parts = {os.path.basename(p): Part(p) for p in sorted(glob.glob(os.path.join(folder, "*.mlpackage")))}
+        self.embeddings = next(v for k, v in parts.items() if "_embeddings" in k)
+        self.head = next(v for k, v in parts.items() if "_lm_head" in k)
+        self.chunks = [v for k, v in parts.items() if "_FFN_PF" in k]
+        self.ctx, self.batch = ctx, batch
+
+    def fresh(self):
+        f = next(iter(self.chunks[0].functions.values()))
+        name = list(f.inputs)[-1]
+        shape = f.inputs[name].shape if hasattr(f.inputs[name], "shape") else None
+        return {name: np.zeros([int(d) for d in shape], np.float32)}
+
+    def call(self, ids, p, state):
+        t = len(ids)
+        x = self.embeddings.run("main", {"input_ids": np.asarray([ids], np.int32)}, {})[0]
+        pos = np.arange(p, p + t, dtype=np.int32)
+        mask = np.where(np.arange(self.ctx)[None] <= pos[:, None], 0.0, -np.inf).astype(np.float32)[None, None]
+        for c in self.chunks:
+            inputs = {"hidden_states": x, "position_ids": pos, "causal_mask": mask, "current_pos": pos[:1]}
+            x = c.run("infer" if t == 1 else "prefill", inputs, state)[0]
+        return x
+
+    def logits(self, x):
+        return np.concatenate([y.reshape(-1) for y in self.head.run("main", {"hidden_states": x}, {})])
+
+
+def main():
+    package, checkpoint = sys.argv[1:3]
+    prompt = sys.argv[3] if len(sys.argv) > 3 else "five"
+    meta = open(os.path.join(package, "meta.yaml")).read()
+    number = lambda key: int(meta.split(key + ":")[1].split()[0])
+    golden = read_safetensors(os.path.join(checkpoint, "golden.safetensors"))
+    ids = [int(i) for i in golden[prompt + ".ids"].reshape(-1)]
+    where = {int(p): row for p, row in zip(golden[prompt + ".positions"], golden[prompt + ".logits"])}
+    m = Package(package, number("context_length"), number("batch_size"))
+    for kind in ("one-token calls", "call sequence"):
+        state, p, errors, agree = m.fresh(), 0, [], []
+        while p < len(ids):
+            t = m.batch if kind == "call sequence" and p + m.batch <= len(ids) else 1
+            x = m.call(ids[p : p + t], p, state)
+            p += t
+            if p - 1 in where:
+                got, expected = m.logits(x), where[p - 1]
+                errors.append(np.linalg.norm(got - expected) / np.linalg.norm(expected))
+                agree.append(int(got.argmax()) == int(expected.argmax()))
+        print(f"{prompt}, {kind}: {len(errors)} positions, relative error up to {max(errors):.2e}, top-1 {np.mean(agree):.3f}")
+        assert max(errors) < 5e-3
+
+
+main()
