@@ -62,12 +62,18 @@ static size_t read_hex(const char *s, size_t n, double *v)
         *v = 0.0;
         return i;
     }
-    while ((mantissa & 1) == 0) {
-        mantissa >>= 1;
-        exponent++;
-    }
+    int zeros = __builtin_ctzll(mantissa);
+    mantissa >>= zeros;
+    exponent += zeros;
     if (mantissa >> 53 || exponent > 2000 || exponent < -2000)
         return 0;
+    if (exponent >= -900 && exponent <= 900) { /* a normal number: exact */
+        uint64_t bits = (uint64_t)(exponent + 1023) << 52;
+        double power;
+        memcpy(&power, &bits, sizeof power);
+        *v = (double)mantissa * power;
+        return i;
+    }
     double r = ldexp((double)mantissa, (int)exponent);
     int back;
     if (isinf(r) || r == 0.0)

@@ -281,6 +281,93 @@ static void test_bundle_and_package_of_one_model_agree(void **state)
     free(copy);
 }
 
+static const char *json_text(const cJSON *o, const char *key)
+{
+    const char *s = cJSON_GetStringValue(json_get(o, key));
+
+    return s ? s : "(absent)";
+}
+
+/* What Apple's pairs do not show: states, several functions, ranges, enumerated shapes, other kinds of
+ * features. */
+static void test_metadata_of_other_features(void **state)
+{
+    static const char text[] =
+        "program(1.3)\n{\n    func b<ios18>(state<tensor<fp16, [2, 3]>> kv, tensor<fp16, [?]> x) {\n"
+        "            tensor<fp16, [2, 3]> y = read_state(input = kv);\n        } -> (y);\n"
+        "    func a<ios18>(tensor<fp16, [?]> x) {\n            tensor<fp16, [?]> y = relu(x = x);\n"
+        "        } -> (y);\n}";
+    static const int64_t shape_a[] = {4}, shape_b[] = {2, 3}, one[] = {1}, two[] = {2};
+    static const int64_t *const shapes[] = {one, two};
+    static const int ranks[] = {1, 1};
+    static const struct mil_range ranges[] = {{1, 9}};
+    struct mil_feature x_b = {.name = "x",
+                              .kind = MIL_FEATURE_ARRAY,
+                              .dtype = MIL_FP16,
+                              .rank = 1,
+                              .shape = shape_a,
+                              .n_ranges = 1,
+                              .ranges = ranges};
+    struct mil_feature x_a = {.name = "x",
+                              .kind = MIL_FEATURE_ARRAY,
+                              .dtype = MIL_FP16,
+                              .rank = 1,
+                              .shape = shape_a,
+                              .n_enumerated = 2,
+                              .enumerated = shapes,
+                              .enumerated_ranks = ranks};
+    struct mil_feature kv = {
+        .name = "kv", .kind = MIL_FEATURE_STATE, .dtype = MIL_FP16, .rank = 2, .shape = shape_b};
+    struct mil_feature y = {.name = "a/\"\n", .kind = MIL_FEATURE_STRING};
+    struct mil_function_description functions[2] = {
+        {.name = "b",
+         .n_inputs = 1,
+         .inputs = &x_b,
+         .n_outputs = 1,
+         .outputs = &y,
+         .n_states = 1,
+         .states = &kv},
+        {.name = "a", .n_inputs = 1, .inputs = &x_a, .n_outputs = 1, .outputs = &y}};
+    struct mil_model *m = mil_model_new(9);
+    struct err err = {0};
+    struct buf out;
+    cJSON *list;
+
+    (void)state;
+    buf_init(&out, BYTES_MAX);
+    ASSERT_OK(mil_text_read(m, text, strlen(text), "test.mil", e));
+    m->description.has_functions = true;
+    m->description.n_functions = 2;
+    m->description.functions = functions;
+    m->description.default_function_name = "a";
+    ASSERT_OK(mil_metadata_write(m, "1 model-x", &out, e));
+    ASSERT_OK(json_parse(&list, out.p, out.n, "metadata.json", e));
+    const cJSON *o = list->child, *fn = json_get(o, "functions"), *b = fn->child;
+    assert_string_equal(json_text(o, "generatedClassName"), "1_model_x");
+    assert_string_equal(json_text(o, "defaultFunctionName"), "a");
+    assert_string_equal(json_text(o, "storagePrecision"), "(absent)");
+    assert_string_equal(json_text(json_get(o, "inputSchema")->child, "enumeratedShapes"), "[[1], [2]]");
+    assert_string_equal(json_text(json_get(o, "inputSchema")->child, "shapeFlexibility"), "1 | 2");
+    assert_string_equal(json_text(json_get(o, "outputSchema")->child, "name"), "a/\"\n");
+    assert_string_equal(json_text(json_get(o, "outputSchema")->child, "formattedType"), "String");
+    assert_int_equal(cJSON_GetArraySize(json_get(o, "stateSchema")), 0);
+    assert_int_equal(cJSON_GetArraySize(fn), 2);
+    assert_string_equal(json_text(b, "name"), "b");
+    assert_string_equal(json_text(b, "computePrecision"), "Float16");
+    assert_string_equal(json_text(json_get(b, "inputSchema")->child, "shapeRange"), "[[1, 9]]");
+    assert_string_equal(json_text(json_get(b, "inputSchema")->child, "shapeFlexibility"), "1...9");
+    assert_string_equal(json_text(json_get(b, "stateSchema")->child, "formattedType"),
+                        "State (Float16 2 × 3)");
+    assert_string_equal(json_text(json_get(o, "availability"), "macOS"), "15.0");
+    cJSON_Delete(list);
+    functions[1].name = "c";
+    buf_clear(&out);
+    assert_false(mil_metadata_write(m, "x", &out, &err));
+    assert_int_equal(err.code, ERR_FORMAT);
+    buf_fini(&out);
+    mil_model_close(m);
+}
+
 static void test_refusals_leave_nothing(void **state)
 {
     char *source = path_join(CORPUS, "quantized-constexpr/input.mlmodel");
@@ -314,6 +401,7 @@ int main(void)
         cmocka_unit_test(test_shared_packages_compile_to_apples_bytes),
         cmocka_unit_test(test_fixtures_compile_byte_for_byte),
         cmocka_unit_test(test_bundle_and_package_of_one_model_agree),
+        cmocka_unit_test(test_metadata_of_other_features),
         cmocka_unit_test(test_refusals_leave_nothing),
     };
     return cmocka_run_group_tests(tests, make_scratch, remove_scratch);

@@ -238,6 +238,71 @@ static void test_compiler_versions_join_build_info(void **state)
     free(text);
 }
 
+static const int64_t shape_1[] = {1}, shape_2[] = {2}, shape_4[] = {4};
+static const int64_t *const shapes[] = {shape_4, shape_1, shape_2};
+static const int ranks[] = {1, 1, 1};
+static const struct mil_range open_range[] = {{1, -1}};
+
+static struct mil_model *flexible_model(struct mil_feature *inputs, int n)
+{
+    struct mil_model *m =
+        parse("program(1.3)\n{\n    func main<ios17>(tensor<fp32, [?]> b, tensor<fp32, [?]> a) {\n"
+              "            tensor<fp32, [?]> y = add(x = a, y = b);\n        } -> (y);\n}");
+    struct mil_function_description *d = ARENA_NEW(m->arena, struct mil_function_description);
+
+    d->inputs = inputs;
+    d->n_inputs = n;
+    m->description.functions = d;
+    m->description.n_functions = 1;
+    return m;
+}
+
+static void test_flexible_shapes_of_a_description(void **state)
+{
+    const struct mil_text_options options = {.add_flexible_shapes = true};
+    struct mil_feature inputs[2] = {{.name = "b", .kind = MIL_FEATURE_ARRAY, .dtype = MIL_FP32, .rank = 1},
+                                    {.name = "a", .kind = MIL_FEATURE_ARRAY, .dtype = MIL_FP32, .rank = 1}};
+    struct mil_model *m = flexible_model(inputs, 2);
+    struct buf out;
+    struct err e = {0};
+    char *printed;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        inputs[i].shape = shape_4;
+        inputs[i].n_enumerated = 3;
+        inputs[i].enumerated = shapes;
+        inputs[i].enumerated_ranks = ranks;
+    }
+    printed = print(m, &options);
+    assert_non_null(
+        strstr(printed, "(\"DefaultShapes\", {{\"a\", [4]}, {\"b\", [4]}}), (\"EnumeratedShapes\", {{\""));
+    assert_non_null(strstr(printed, "\", {{\"a\", [1]}, {\"b\", [1]}}}"));
+    assert_non_null(strstr(printed, "\", {{\"a\", [2]}, {\"b\", [2]}}}"));
+    struct mil_model *again = parse(printed);
+    char *second = print(again, &options);
+    assert_string_equal(second, printed); /* what is there already is not added again */
+    free(second);
+    free(printed);
+    mil_model_close(again);
+    inputs[0].n_enumerated = 2;
+    buf_init(&out, BYTES_MAX);
+    assert_false(mil_text_write(m, &options, &out, &e));
+    assert_int_equal(e.code, ERR_UNSUPPORTED);
+    inputs[0].n_enumerated = 0;
+    inputs[0].n_ranges = 1;
+    inputs[0].ranges = open_range;
+    assert_false(mil_text_write(m, &options, &out, &e)); /* ranges together with enumerated shapes */
+    assert_int_equal(e.code, ERR_UNSUPPORTED);
+    inputs[1].n_enumerated = 0;
+    printed = print(m, &options);
+    assert_non_null(
+        strstr(printed, "((\"DefaultShapes\", {{\"b\", [4]}}), (\"RangeDims\", {{\"b\", [[1, -1]]}})))] {"));
+    free(printed);
+    buf_fini(&out);
+    mil_model_close(m);
+}
+
 static void check_error(const char *text, const char *message)
 {
     struct mil_model *m = mil_model_new(0);
@@ -398,6 +463,7 @@ int main(void)
         cmocka_unit_test(test_states),
         cmocka_unit_test(test_content_of_a_program),
         cmocka_unit_test(test_compiler_versions_join_build_info),
+        cmocka_unit_test(test_flexible_shapes_of_a_description),
         cmocka_unit_test(test_errors_name_the_place),
         cmocka_unit_test(test_nesting_is_limited),
         cmocka_unit_test(test_every_fp16_comes_back),
