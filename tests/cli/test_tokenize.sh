@@ -1,0 +1,48 @@
+# milkit tokenize: text and ids both ways, JSON lines against the library's answers, refusals.
+set -u
+rm -rf "$SCRATCH"
+mkdir -p "$SCRATCH"
+cd "$SCRATCH" || exit 1
+failed=0
+tiny=$DATA/models/qwen3-tiny
+
+fail() {
+    echo "FAILED: $*"
+    failed=1
+}
+
+expect() {
+    local status=$1 text=$2
+    shift 2
+    "$@" >out.txt 2>err.txt
+    local got=$?
+    [ $got -eq "$status" ] || fail "expected status $status, found $got: $* ($(tail -1 err.txt))"
+    grep -qF -- "$text" out.txt err.txt || fail "expected '$text' from: $* ($(tail -1 err.txt))"
+}
+
+# every golden line, both ways: only the numbers of the answer are compared, so that blanks do not matter
+golden=$DATA/tokenizers/tiny.encode.jsonl
+"$MILKIT" tokenize "$tiny" --jsonl <"$golden" >ids.jsonl || fail "jsonl"
+[ "$(wc -l <ids.jsonl)" -eq 158 ] || fail "expected 158 answers"
+cmp <(tr -d ' ' <ids.jsonl) <(sed 's/.*"ids_special": \(\[[^]]*\]\).*/{"ids":\1}/' "$golden" | tr -d ' ') ||
+    fail "ids differ from the library's"
+"$MILKIT" tokenize "$tiny" --jsonl --decode <"$golden" | "$MILKIT" tokenize "$tiny" --jsonl >again.jsonl
+[ "$(wc -l <again.jsonl)" -eq 158 ] || fail "expected 158 answers to decoded text"
+printf '{"text": "a\\u0000b"}\n' | "$MILKIT" tokenize "$tiny" --jsonl | "$MILKIT" tokenize "$tiny" --jsonl >nul.jsonl
+[ "$(cat nul.jsonl)" = '{"text": "a\u0000b"}' ] || fail "U+0000 does not come back: $(cat nul.jsonl)"
+
+ids=$("$MILKIT" tokenize "$tiny" "Hello there" --ids)
+[ "$("$MILKIT" tokenize "$tiny" --decode "$ids")" = "Hello there" ] || fail "argument does not come back"
+[ "$(printf 'Hello there' | "$MILKIT" tokenize "$tiny" --ids)" = "$ids" ] || fail "stdin differs from the argument"
+[ "$(echo "$ids" | "$MILKIT" tokenize "$tiny/tokenizer.json" --decode)" = "Hello there" ] || fail "ids from stdin"
+expect 0 '"<|im_end|>"' "$MILKIT" tokenize "$tiny" "a<|im_end|>"
+expect 0 'a b' "$MILKIT" tokenize "$tiny" --decode --skip-special "$("$MILKIT" tokenize "$tiny" --ids "a<|im_end|> b")"
+expect 2 "expected a package" "$MILKIT" tokenize
+expect 2 "--jsonl" "$MILKIT" tokenize "$tiny" text --jsonl
+expect 2 "token ids" "$MILKIT" tokenize "$tiny" --decode "1,x"
+expect 1 "tokenizer.json" "$MILKIT" tokenize "$SCRATCH" text
+echo '{"text": 7}' >bad.jsonl
+expect 4 "line 1" "$MILKIT" tokenize "$tiny" --jsonl <bad.jsonl
+printf '{"text": "a"}\n{"ids": [1.5]}\n' >bad.jsonl
+expect 4 "line 2" "$MILKIT" tokenize "$tiny" --jsonl <bad.jsonl
+exit $failed
