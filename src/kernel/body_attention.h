@@ -6,7 +6,7 @@
  * that an index mod 16 is a position mod 16: that is the lane of the weights' sum. */
 
 #define ATTEND_ROWS 16
-#define ATTEND_POSITIONS 64   /* of V converted at once */
+#define ATTEND_POSITIONS 32   /* of V converted at once */
 #define ATTEND_FEW 8          /* rows up to which K and V are converted in registers, perhaps twice */
 #define ATTEND_AHEAD 16       /* positions of K asked for ahead */
 #define ATTEND_SUMS 8         /* rows times sixteens of columns in one pass over V */
@@ -182,8 +182,12 @@ static ALWAYS_INLINE void attend_add(float *const *acc, const float *const *w, i
             a[r * n_c + c] = n_tail ? v_load_part(acc[r], n_tail) : v_load(acc[r] + 16 * c);
     }
     for (int64_t p = 0; p < n_p; p++) {
-        if (is_f16)
-            _mm_prefetch((const char *)((const f16 *)v + (p + ATTEND_POSITIONS) * v_stride), _MM_HINT_T0);
+        UNROLL_ALL
+        for (int c = 0; c < n_c; c += 2) { /* a line has two sixteens */
+            if (is_f16)
+                _mm_prefetch((const char *)((const f16 *)v + (p + ATTEND_POSITIONS) * v_stride + c * 16),
+                             _MM_HINT_T0);
+        }
         part x[ATTEND_SUMS * V_PARTS];
         UNROLL_ALL
         for (int c = 0; c < n_c * V_PARTS; c++)
