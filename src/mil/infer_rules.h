@@ -1,4 +1,5 @@
-/* What the result rules share: reading operands, raising errors, giving results. Private to the infer_*.c files. */
+/* What the result rules share: reading operands, raising errors, giving results. Private to the infer_*.c
+ * files. */
 #ifndef MILKIT_MIL_INFER_RULES_H
 #define MILKIT_MIL_INFER_RULES_H
 
@@ -58,6 +59,7 @@ enum mil_dtype infer_named_dtype(struct infer *in, const char *name, enum mil_dt
 /* Product of dims[begin .. end): unknown when one is. */
 bool infer_dim_product(struct infer *in, const int64_t *dims, int begin, int end, int64_t *out) MUST_CHECK;
 /* Shape of the slice that slice_by_index and slice_update mean; squeezed axes dropped. */
-bool infer_slice_shape(struct infer *in, const struct mil_type *x, int *rank, int64_t dims[MIL_RANK_MAX]) MUST_CHECK;
+bool infer_slice_shape(struct infer *in, const struct mil_type *x, int *rank,
+                       int64_t dims[MIL_RANK_MAX]) MUST_CHECK;
 
 #endif
