@@ -1,7 +1,7 @@
 #!/bin/bash
 # Formats the C files of the tree with clang-format 14, or with --check lists those that are not formatted.
 # Exit status 77 when there is no clang-format 14: other versions disagree with it.
-set -eu
+set -euo pipefail
 cd "$(dirname "$0")/.."
 
 program=""
@@ -31,12 +31,10 @@ if [ "${1:-}" != --check ]; then
     "$program" -i "${files[@]}"
     exit 0
 fi
-n_bad=0
-for file in "${files[@]}"; do
-    if ! "$program" "$file" | cmp -s - "$file"; then
-        echo "$file: not formatted (make format)"
-        n_bad=$((n_bad + 1))
-    fi
-done
-echo "${#files[@]} files checked, $n_bad not formatted"
-[ "$n_bad" = 0 ]
+bad=$("$program" --dry-run "${files[@]}" 2>&1 | sed -nE 's/^([^:]+):[0-9]+:.*\[-Wclang-format-violations\]$/\1/p' | sort -u)
+if [ -n "$bad" ]; then
+    echo "not formatted (make format):"
+    echo "$bad"
+    exit 1
+fi
+echo "${#files[@]} files checked"

@@ -40,7 +40,8 @@ for path in src/*/; do
         [ -f "$file" ] || continue
         n_files=$((n_files + 1))
         while IFS=: read -r line text; do
-            name=$(sed -E 's/^[^"]*"([^"]*)".*/\1/' <<<"$text")
+            name=${text#*\"}
+            name=${name%%\"*}
             where="$file:$line: \"$name\""
             if [[ " ${generated[$folder]:-} " == *" $name "* || $name == milkit.h ]]; then
                 continue
