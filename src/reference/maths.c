@@ -1,0 +1,140 @@
+/* The plain float32 maths of the reference. Sums over long rows run in sixteen lanes, which compilers turn
+ * into vectors and which round less than one running sum; everything short sums in double. */
+#include <math.h>
+#include <string.h>
+#include "base/half.h"
+#include "reference/reference_internal.h"
+
+#define LANES 16
+#define CONVERT_AT_ONCE 512
+
+/* Elements begin .. begin + n of a weight. Its bytes need not be aligned in the file. */
+static void read_elements(const struct st_tensor *t, int64_t begin, int64_t n, float *dst)
+{
+    const uint8_t *from = t->data + (size_t)begin * st_dtype_bytes(t->dtype);
+    uint16_t halves[CONVERT_AT_ONCE];
+    if (t->dtype == ST_F32) {
+        memcpy(dst, from, (size_t)n * sizeof *dst);
+        return;
+    }
+    while (n > 0) {
+        size_t part = n < CONVERT_AT_ONCE ? (size_t)n : CONVERT_AT_ONCE;
+        memcpy(halves, from, part * sizeof *halves);
+        if (t->dtype == ST_F16)
+            f16_to_f32_n(dst, halves, part);
+        else
+            bf16_to_f32_n(dst, halves, part);
+        from += part * sizeof *halves;
+        dst += part;
+        n -= (int64_t)part;
+    }
+}
+
+float reference_dot(const float *a, const float *b, int64_t n)
+{
+    float lanes[LANES] = {0};
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int k = 0; k < LANES; k++)
+            lanes[k] += a[i + k] * b[i + k];
+    for (int k = 0; i + k < n; k++)
+        lanes[k] += a[i + k] * b[i + k];
+    for (int width = LANES / 2; width > 0; width /= 2)
+        for (int k = 0; k < width; k++)
+            lanes[k] += lanes[k + width];
+    return lanes[0];
+}
+
+struct linear {
+    const struct st_tensor *weight;
+    const float *bias, *x;
+    float *y, *rows;
+    int64_t n;
+};
+
+static void linear_part(void *context, int i_thread, int n_threads)
+{
+    const struct linear *l = context;
+    int64_t n_rows = l->weight->shape[0], columns = l->weight->shape[1], begin, end;
+    float *rows = l->rows + (int64_t)i_thread * REFERENCE_ROWS * columns;
+    pool_split(n_rows, REFERENCE_ROWS, i_thread, n_threads, &begin, &end);
+    for (int64_t row = begin; row < end; row += REFERENCE_ROWS) {
+        int64_t n = end - row < REFERENCE_ROWS ? end - row : REFERENCE_ROWS;
+        read_elements(l->weight, row * columns, n * columns, rows);
+        for (int64_t t = 0; t < l->n; t++)
+            for (int64_t i = 0; i < n; i++)
+                l->y[t * n_rows + row + i] = reference_dot(rows + i * columns, l->x + t * columns, columns) +
+                                             (l->bias ? l->bias[row + i] : 0.0f);
+    }
+}
+
+void reference_linear(struct reference_session *s, const struct st_tensor *weight, const float *bias,
+                      const float *x, int64_t n, float *y)
+{
+    struct linear l = {.weight = weight, .bias = bias, .x = x, .y = y, .rows = s->rows, .n = n};
+    pool_run(s->reference->parts->pool, linear_part, &l);
+}
+
+void reference_gather(const struct st_tensor *table, const int32_t *ids, int64_t n, float *dst)
+{
+    int64_t columns = table->shape[1];
+    for (int64_t t = 0; t < n; t++)
+        read_elements(table, ids[t] * columns, columns, dst + t * columns);
+}
+
+void reference_rms_norm(const float *x, const float *weight, int64_t n, int64_t dim, float eps, float *y)
+{
+    for (int64_t t = 0; t < n; t++, x += dim, y += dim) {
+        double squares = 0;
+        for (int64_t i = 0; i < dim; i++)
+            squares += (double)x[i] * (double)x[i];
+        float factor = 1.0f / sqrtf((float)(squares / (double)dim) + eps);
+        for (int64_t i = 0; i < dim; i++)
+            y[i] = weight[i] * (x[i] * factor);
+    }
+}
+
+float reference_silu(float x)
+{
+    return x / (1.0f + expf(-x));
+}
+
+static void attend_one(const struct reference_attention *a, int64_t t, int64_t head, float *scores)
+{
+    int64_t kv_head = head / (a->n_heads / a->n_kv_heads), n_keys = a->position + t + 1;
+    const float *query = a->query + (t * a->n_heads + head) * a->dim;
+    const float *keys = a->keys + kv_head * a->capacity * a->dim;
+    const float *values = a->values + kv_head * a->capacity * a->dim;
+    float *output = a->output + (t * a->n_heads + head) * a->dim;
+    float best = -INFINITY;
+    double sum = 0;
+    for (int64_t k = 0; k < n_keys; k++) {
+        scores[k] = reference_dot(query, keys + k * a->dim, a->dim) * a->scale;
+        best = scores[k] > best ? scores[k] : best;
+    }
+    for (int64_t k = 0; k < n_keys; k++) {
+        scores[k] = expf(scores[k] - best);
+        sum += (double)scores[k];
+    }
+    memset(output, 0, (size_t)a->dim * sizeof *output);
+    for (int64_t k = 0; k < n_keys; k++) {
+        float weight = (float)((double)scores[k] / sum);
+        for (int64_t i = 0; i < a->dim; i++)
+            output[i] += weight * values[k * a->dim + i];
+    }
+}
+
+static void attend_part(void *context, int i_thread, int n_threads)
+{
+    const struct reference_attention *a = context;
+    float *scores = a->scores + i_thread * a->capacity;
+    /* Later queries see more keys: every n-th one a thread keeps the shares alike. */
+    for (int64_t i = i_thread; i < a->n * a->n_heads; i += n_threads)
+        attend_one(a, i / a->n_heads, i % a->n_heads, scores);
+}
+
+void reference_attend(struct pool *pool, const struct reference_attention *a)
+{
+    struct reference_attention copy = *a;
+    pool_run(pool, attend_part, &copy);
+}

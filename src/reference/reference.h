@@ -1,0 +1,58 @@
+/* The yardstick: a float32 forward pass straight from a checkpoint folder (config.json and safetensors).
+ *
+ * Slow and obviously right. It shares no code with arch, mil or engine, reads the configuration itself and
+ * computes what the published model code computes, so that an error of the converter or of the engine can't
+ * hide in both sides of a comparison. Weights stay mapped; a few rows at a time become float32.
+ */
+#ifndef MILKIT_REFERENCE_REFERENCE_H
+#define MILKIT_REFERENCE_REFERENCE_H
+
+#include "base/log.h"
+#include "base/mem.h"
+
+struct reference_options {
+    int n_threads;   /* 0: all processors */
+    struct log *log; /* asked for cancellation; may be NULL */
+};
+
+/* Immutable after opening; one session at a time may run on it. */
+struct reference {
+    const char *checkpoint;
+    const char *family; /* "qwen3" */
+    int64_t vocab_size, hidden_size, n_layers;
+    int64_t max_positions; /* max_position_embeddings of config.json */
+    struct reference_parts *parts;
+};
+
+/* Every tensor that the model needs is looked up and its shape and type checked here. */
+bool reference_open(struct reference **out, const char *checkpoint, const struct reference_options *options,
+                    struct err *e) MUST_CHECK;
+void reference_close(struct reference *r); /* accepts NULL */
+
+/* One timeline of tokens with a float32 KV cache for n_positions. */
+struct reference_session;
+bool reference_session_new(struct reference_session **out, struct reference *r, int64_t n_positions,
+                           struct err *e) MUST_CHECK;
+void reference_session_free(struct reference_session *s); /* accepts NULL */
+void reference_session_reset(struct reference_session *s);
+int64_t reference_session_position(const struct reference_session *s); /* tokens in the context */
+
+/* logits [vocab_size] after the token at `position`; borrowed until the next call. false: stop (e filled). */
+typedef bool (*reference_logits_fn)(void *context, int64_t position, const float *logits, struct err *e);
+
+/* Appends n tokens; batches of them share one pass over the weights. on_logits is called for every token,
+ * in order; NULL: only the logits of the last token are computed. More tokens than the session has room for:
+ * ERR_LIMIT, nothing is done. After any other error the session must be reset. */
+bool reference_feed(struct reference_session *s, const int32_t *tokens, size_t n,
+                    reference_logits_fn on_logits, void *context, struct err *e) MUST_CHECK;
+/* [vocab_size] after the last token that was fed. */
+const float *reference_logits(const struct reference_session *s);
+
+/* Rows [n, hidden_size] of the residual stream of the tokens from `position` on: layer -1 is the embeddings,
+ * 0 .. n_layers - 1 what a layer leaves, n_layers the final norm. */
+typedef void (*reference_watch_fn)(void *context, int64_t layer, int64_t position, int64_t n,
+                                   const float *rows);
+/* fn NULL: nobody watches. */
+void reference_watch(struct reference_session *s, reference_watch_fn fn, void *context);
+
+#endif

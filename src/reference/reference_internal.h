@@ -1,0 +1,115 @@
+/* What the families of the reference share: tensors and settings of the checkpoint, the plain float32 maths,
+ * and the session. */
+#ifndef MILKIT_REFERENCE_REFERENCE_INTERNAL_H
+#define MILKIT_REFERENCE_REFERENCE_INTERNAL_H
+
+#include "base/pool.h"
+#include "format/json.h"
+#include "format/safetensors.h"
+#include "reference/reference.h"
+
+/* Tokens that share one pass over the weights. */
+#define REFERENCE_BATCH 128
+
+struct reference_family {
+    const char *name;
+    bool (*matches)(const char *model_type);
+    /* Reads the settings and finds the tensors; fills the public sizes of r and parts->own. */
+    bool (*open)(struct reference *r, struct err *e);
+    /* Makes s->own (cache and work space) for s->capacity positions. */
+    bool (*session_open)(struct reference_session *s, struct err *e);
+    void (*session_close)(struct reference_session *s); /* also after a failed session_open */
+    void (*session_reset)(struct reference_session *s);
+    /* n <= REFERENCE_BATCH tokens at s->position; leaves the final norm's rows in s->hidden. */
+    bool (*forward)(struct reference_session *s, const int32_t *tokens, int64_t n, struct err *e);
+};
+extern const struct reference_family reference_qwen3;
+
+struct reference_parts {
+    struct arena *arena;
+    char *config_path;
+    cJSON *config;
+    struct safetensors *tensors;
+    struct pool *pool;
+    struct log *log;
+    const struct reference_family *family;
+    const struct st_tensor *head; /* [vocab_size, hidden_size] */
+    int64_t max_columns;          /* of any weight that reference_linear gets */
+    void *own;                    /* the family's */
+};
+
+struct reference_session {
+    struct reference *reference;
+    int64_t capacity, position;
+    float *hidden; /* [REFERENCE_BATCH, hidden_size] */
+    float *rows;   /* [n_threads, REFERENCE_ROWS, max_columns]: weight rows as float32 */
+    float *logits; /* [n_logits_rows, vocab_size] */
+    int64_t n_logits_rows;
+    const float *last_logits;
+    reference_watch_fn watch;
+    void *watch_context;
+    void *own; /* the family's */
+};
+void reference_show(struct reference_session *s, int64_t layer, int64_t n, const float *rows);
+
+/* ---- settings and tensors (reference.c) ---- */
+
+/* An integer setting of 1 .. max; absent or null leaves *value. */
+bool reference_get_size(const struct reference *r, const char *key, int64_t max, int64_t *value,
+                        struct err *e) MUST_CHECK;
+/* NULL when absent */
+const struct st_tensor *reference_find(const struct reference *r, const char *name);
+/* A weight of shape [rows, columns], or a vector [rows] when columns is 0, in F16, BF16 or F32. */
+bool reference_require(struct reference *r, const char *name, int64_t rows, int64_t columns,
+                       const struct st_tensor **out, struct err *e) MUST_CHECK;
+/* The same for a vector, as float32 in the arena. */
+bool reference_require_vector(struct reference *r, const char *name, int64_t n, const float **out,
+                              struct err *e) MUST_CHECK;
+/* Zeroed floats a * b * c, freed with mem_free; sizes are checked. */
+bool reference_alloc(float **out, int64_t a, int64_t b, int64_t c, struct err *e) MUST_CHECK;
+
+/* ---- rotary embedding (rope.c) ---- */
+
+struct reference_rope {
+    int64_t n_pairs;
+    float *inverse_frequency; /* [n_pairs] */
+    float attention_factor;   /* on cos and sin */
+};
+/* Settings of config.json for a head of dim numbers, all of which turn. */
+bool reference_rope_read(struct reference *r, int64_t dim, struct reference_rope *out,
+                         struct err *e) MUST_CHECK;
+/* The same from any config object, for tests; memory of arena. */
+bool reference_rope_parse(const cJSON *config, const char *where, int64_t dim, struct arena *arena,
+                          struct reference_rope *out, struct err *e) MUST_CHECK;
+/* cos and sin [n_pairs] of a position. */
+void reference_rope_row(const struct reference_rope *rope, int64_t position, float *cosines, float *sines);
+/* Turns pair i = (x[i], x[i + n_pairs]) in place. */
+void reference_rope_turn(float *x, int64_t n_pairs, const float *cosines, const float *sines);
+
+/* ---- maths (maths.c) ---- */
+
+#define REFERENCE_ROWS 4
+
+/* y [n, rows] = x [n, columns] times the transposed weight [rows, columns], plus bias [rows] (may be NULL).
+ */
+void reference_linear(struct reference_session *s, const struct st_tensor *weight, const float *bias,
+                      const float *x, int64_t n, float *y);
+/* dst [n, columns] = rows of a table; ids are in range. */
+void reference_gather(const struct st_tensor *table, const int32_t *ids, int64_t n, float *dst);
+/* y = x / sqrt(mean(x^2) + eps) * weight for each of n rows; y may be x. */
+void reference_rms_norm(const float *x, const float *weight, int64_t n, int64_t dim, float eps, float *y);
+float reference_silu(float x);
+float reference_dot(const float *a, const float *b, int64_t n);
+
+/* Causal attention of n queries at position .. position + n - 1 over keys and values [n_kv, capacity, dim],
+ * which hold those positions already. query and output [n, n_heads, dim]; scores [n_threads, capacity]. */
+struct reference_attention {
+    const float *query, *keys, *values;
+    float *scores, *output;
+    int64_t n, position, capacity;
+    int64_t n_heads, n_kv_heads, dim;
+    float scale;
+};
+void reference_attend(struct pool *pool, const struct reference_attention *a);
+
+#endif
