@@ -359,18 +359,22 @@ static bool read_added_tokens(struct tokenizer *t, const cJSON *list, const char
         return expected(where, "added_tokens", "an array", list, e);
     struct ids special = {0};
     bool ok = true;
+    int32_t next_id = (int32_t)t->model.vocab.n_used;
     for (const cJSON *item = list ? list->child : NULL; item && ok; item = item->next) {
         struct added_entry a;
         ok = read_added_entry(&a, item, where, e);
         if (!ok || !*a.text) /* the library drops empty ones */
             continue;
-        /* a token that the model has keeps the model's id, whatever is written here */
+        /* as the library numbers them: a token that the model has keeps the model's id, others follow the
+         * last one; what the file says is only a remark */
         int32_t id = vocab_find(&t->model.vocab, a.text, strlen(a.text));
-        bool is_new;
         if (id < 0) {
-            id = (int32_t)a.id;
-            ok = vocab_add(&t->model.vocab, a.text, strlen(a.text), id, &is_new, e);
+            bool is_new;
+            id = next_id;
+            ok = vocab_add(&t->model.vocab, a.text, strlen(a.text), id, &is_new, e) ||
+                 err_wrap(e, "%s", where);
         }
+        next_id = id >= next_id ? id + 1 : next_id;
         ok = ok && add_to_set(t, &a, id, e);
         if (ok && a.special)
             ids_push(&special, id);

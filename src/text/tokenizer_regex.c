@@ -2,8 +2,8 @@
  *
  * The patterns are written for Oniguruma (Ruby syntax, UTF-8). They are translated piece by piece: what means
  * the same in PCRE2 is copied, classes that differ are spelled out (\s is the 25 code points of White_Space,
- * which PCRE2 does not agree with on U+180E; \w counts marks), and everything else is refused, so that no
- * pattern is silently read as something else.
+ * which PCRE2 does not agree with on U+180E; \w counts marks, letter numbers and circled letters), and
+ * everything else is refused, so that no pattern is silently read as something else.
  *
  * Known bound: \p classes are those of PCRE2's Unicode version (14.0 in 10.42), the library's are 16.0;
  * letters, marks and numbers that were assigned since then are seen as unassigned.
@@ -20,7 +20,9 @@
 #define NOT_WHITE                                                                                            \
     "\\x{0}-\\x{8}\\x{e}-\\x{1f}\\x{21}-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{1fff}"          \
     "\\x{200b}-\\x{2027}\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}\\x{3001}-\\x{10ffff}"
-#define WORD "\\p{L}\\p{M}\\p{Nd}\\p{Pc}"
+#define WORD                                                                                                 \
+    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}\\x{24b6}-\\x{24e9}"               \
+    "\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}"
 
 #define MAX_PATTERN_BYTES ((size_t)1 << 16)
 #define MIN_MATCH_STEPS 10000000u
