@@ -7,7 +7,7 @@
 #define MILKIT_RUNTIME_SAMPLER_H
 
 #include "base/mem.h"
-#include "kernel/kernel.h"
+#include "engine/engine.h"
 
 struct sampler_options {
     bool greedy;
