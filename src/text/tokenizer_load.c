@@ -342,6 +342,9 @@ static bool add_to_set(struct tokenizer *t, const struct added_entry *a, int32_t
     buf_init(&scratch[0], TOKENIZER_MAX_JSON_BYTES);
     buf_init(&scratch[1], TOKENIZER_MAX_JSON_BYTES);
     bool ok = !a->normalized || normalize(t->normalizers, t->n_normalizers, text, scratch, &text, e);
+    /* the library decodes such a token as the text that it matches */
+    if (ok && a->normalized && (text.n != strlen(a->text) || memcmp(text.p, a->text, text.n) != 0))
+        ok = vocab_set_text(&t->model.vocab, id, text.p, text.n, e);
     if (ok && text.n > 0) {
         char *copy = xmalloc(text.n);
         memcpy(copy, text.p, text.n);
@@ -376,7 +379,8 @@ static bool read_added_tokens(struct tokenizer *t, const cJSON *list, const char
         }
         next_id = id >= next_id ? id + 1 : next_id;
         ok = ok && add_to_set(t, &a, id, e);
-        if (ok && a.special)
+        /* ... and knows special ones by their own text */
+        if (ok && a.special && strcmp(vocab_text(&t->model.vocab, id), a.text) == 0)
             ids_push(&special, id);
     }
     added_set_finish(&t->added_raw);

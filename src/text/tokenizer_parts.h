@@ -40,6 +40,8 @@ void vocab_reserve(struct vocab *v, size_t n, size_t text_bytes);
 /* Adds a token; *is_new tells whether its text was new. ERR_LIMIT for an id over the limit. The token becomes the
  * text of the id even where the id had one. */
 bool vocab_add(struct vocab *v, const char *token, size_t n, int32_t id, bool *is_new, struct err *e) MUST_CHECK;
+/* Gives an id another text, under which it is not found. */
+bool vocab_set_text(struct vocab *v, int32_t id, const char *text, size_t n, struct err *e) MUST_CHECK;
 int32_t vocab_find(const struct vocab *v, const char *token, size_t n); /* -1 when absent */
 const char *vocab_text(const struct vocab *v, int32_t id);              /* NULL when absent */
 

@@ -67,6 +67,23 @@ void vocab_reserve(struct vocab *v, size_t n, size_t text_bytes)
     }
 }
 
+/* Puts a text with its 0 byte at the end of the others. */
+static bool append_text(struct vocab *v, const char *text, size_t n, uint32_t *offset, struct err *e)
+{
+    if (v->text_bytes + n + 1 > v->text_capacity) {
+        size_t capacity = (v->text_capacity + n + 1) * 2;
+        if (capacity > UINT32_MAX)
+            return err_set(e, ERR_LIMIT, "a vocabulary of more than 2 GB");
+        v->text = xrealloc(v->text, capacity);
+        v->text_capacity = capacity;
+    }
+    memcpy(v->text + v->text_bytes, text, n);
+    v->text[v->text_bytes + n] = '\0';
+    *offset = (uint32_t)v->text_bytes + 1;
+    v->text_bytes += n + 1;
+    return true;
+}
+
 bool vocab_add(struct vocab *v, const char *token, size_t n, int32_t id, bool *is_new, struct err *e)
 {
     if (id < 0 || id >= TOKENIZER_MAX_ID)
@@ -74,20 +91,13 @@ bool vocab_add(struct vocab *v, const char *token, size_t n, int32_t id, bool *i
                        (int)(n < 100 ? n : 100), token, (int)id, TOKENIZER_MAX_ID - 1);
     if (v->n_used + v->n_used / 2 >= v->n_slots)
         vocab_reserve(v, (size_t)v->n_used * 2, 0);
-    uint32_t hash = hash_bytes(token, n);
+    uint32_t hash = hash_bytes(token, n), offset;
     struct vocab_slot *slot = vocab_slot_of(v, token, n, hash);
     *is_new = !slot->offset;
     if (*is_new) {
-        if (v->text_bytes + n + 1 > v->text_capacity) {
-            v->text_capacity = (v->text_capacity + n + 1) * 2;
-            if (v->text_capacity > UINT32_MAX)
-                return err_set(e, ERR_LIMIT, "a vocabulary of more than 2 GB");
-            v->text = xrealloc(v->text, v->text_capacity);
-        }
-        memcpy(v->text + v->text_bytes, token, n);
-        v->text[v->text_bytes + n] = '\0';
-        *slot = (struct vocab_slot){(uint32_t)v->text_bytes + 1, (uint32_t)n, hash, id};
-        v->text_bytes += n + 1;
+        if (!append_text(v, token, n, &offset, e))
+            return false;
+        *slot = (struct vocab_slot){offset, (uint32_t)n, hash, id};
         v->n_used++;
     }
     if ((size_t)id >= v->ids_capacity) {
@@ -101,6 +111,11 @@ bool vocab_add(struct vocab *v, const char *token, size_t n, int32_t id, bool *i
     if (id >= v->n_ids)
         v->n_ids = id + 1;
     return true;
+}
+
+bool vocab_set_text(struct vocab *v, int32_t id, const char *text, size_t n, struct err *e)
+{
+    return append_text(v, text, n, &v->offset_of_id[id], e);
 }
 
 int32_t vocab_find(const struct vocab *v, const char *token, size_t n)

@@ -186,11 +186,50 @@ static void test_qwen3_marks(void **state)
     free(taker);
 }
 
+/* tiny with other added tokens, normalizers, pre-tokenizers and decoders. */
+static void test_variants(void **state)
+{
+    (void)state;
+    cJSON *base = NULL;
+    char *text;
+    size_t bytes;
+    int n_lines = 0;
+    n_bad = 0;
+    ASSERT_OK(json_read_file(&base, MILKIT_TEST_DATA "/models/qwen3-tiny/tokenizer.json", 1 << 20, e));
+    ASSERT_OK(file_read(&text, &bytes, DATA "variants.jsonl", 16 << 20, e));
+    for (char *p = text, *end; p < text + bytes; p = end + 1, n_lines++) {
+        end = strchr(p, '\n');
+        cJSON *line = NULL, *json = cJSON_Duplicate(base, true);
+        ASSERT_OK(json_line_parse(&line, p, (size_t)(end - p), "variants.jsonl", e));
+        const char *name = json_get(line, "name")->valuestring;
+        for (const cJSON *part = json_get(line, "replace")->child; part; part = part->next)
+            cJSON_ReplaceItemInObjectCaseSensitive(json, part->string, cJSON_Duplicate(part, true));
+        char *printed = cJSON_PrintUnformatted(json);
+        struct tokenizer *t = NULL;
+        ASSERT_OK(tokenizer_parse(&t, printed, strlen(printed), name, e));
+        for (const cJSON *c = json_get(line, "cases")->child; c; c = c->next) {
+            struct ids ids = read_ids(json_get(c, "ids"));
+            check_encode(t, json_get(c, "text"), json_get(c, "ids"), false, name, n_lines);
+            check_decode(t, &ids, json_get(c, "decoded"), false, name, n_lines);
+            ids_free(&ids);
+        }
+        tokenizer_free(t);
+        free(printed);
+        cJSON_Delete(json);
+        cJSON_Delete(line);
+    }
+    assert_int_equal(n_lines, 22);
+    assert_int_equal(n_bad, 0);
+    free(text);
+    cJSON_Delete(base);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tiny),     cmocka_unit_test(test_tiny35), cmocka_unit_test(test_qwen3),
         cmocka_unit_test(test_llama3_1), cmocka_unit_test(test_gemma3), cmocka_unit_test(test_qwen3_marks),
+        cmocka_unit_test(test_variants),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
