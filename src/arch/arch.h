@@ -1,8 +1,8 @@
 /* Model families: one table of functions per family; blocks.c holds the graph pieces that families share.
  *
- * A family recognises a config.json, lists the checkpoint tensors that it needs and builds the programs of a package:
- * embeddings, decoder chunks, LM head. Programs hold weights as producers over the mapped checkpoint (nothing is
- * converted here). Graphs: docs/architecture.md and the recipes' comments.
+ * A family recognises a config.json, lists the checkpoint tensors that it needs and builds the programs of a
+ * package: embeddings, decoder chunks, LM head. Programs hold weights as producers over the mapped checkpoint
+ * (nothing is converted here). Graphs: docs/architecture.md and the recipes' comments.
  */
 #ifndef MILKIT_ARCH_ARCH_H
 #define MILKIT_ARCH_ARCH_H
@@ -28,7 +28,7 @@ struct arch_model {
     struct arena *arena;
     const char *checkpoint; /* folder, for messages */
     const struct safetensors *tensors;
-    const cJSON *config; /* config.json, borrowed */
+    const cJSON *config;      /* config.json, borrowed */
     const cJSON *text_config; /* the object with the text settings: config itself or config.text_config */
     struct arch_settings settings;
     /* common numbers, filled by the family */
@@ -51,9 +51,11 @@ struct arch_family {
     void (*fill_meta)(const struct arch_model *m, struct meta *meta);
 };
 
-/* Finds the family of config.json ("model_type"); ERR_UNSUPPORTED naming what was found and what is supported. */
-bool arch_open(struct arch_model **out, const char *checkpoint, const cJSON *config, const struct safetensors *tensors,
-               const struct arch_settings *settings, struct err *e) MUST_CHECK;
+/* Finds the family of config.json ("model_type"); ERR_UNSUPPORTED naming what was found and what is
+ * supported. */
+bool arch_open(struct arch_model **out, const char *checkpoint, const cJSON *config,
+               const struct safetensors *tensors, const struct arch_settings *settings,
+               struct err *e) MUST_CHECK;
 void arch_close(struct arch_model *m); /* accepts NULL */
 /* Layers [*begin, *end) of chunk i: consecutive, the first (n_layers mod n_chunks) chunks have one more. */
 void arch_chunk_layers(const struct arch_model *m, int i_chunk, int64_t *begin, int64_t *end);

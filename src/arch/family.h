@@ -5,7 +5,7 @@
 
 #include "arch/arch.h"
 
-extern const struct arch_family arch_qwen3;
+extern const struct arch_family arch_qwen3, arch_qwen3_5;
 
 /* ---- tensors ---- */
 
@@ -18,6 +18,32 @@ const struct st_tensor *arch_require_tensor(struct arch_model *m, const char *na
 /* An fp16 weight of this shape: elements of the tensor in their order from `begin` on. */
 const struct mil_value *arch_weight(struct mil_model *out, const struct st_tensor *t, int64_t begin, int rank,
                                     const int64_t *dims);
+
+enum arch_transform { ARCH_KEEP, ARCH_HALVE, ARCH_ONE_PLUS, ARCH_MINUS_EXP /* -exp(x) */ };
+
+/* Where the numbers of a weight [rows, columns] lie. Rows come in blocks of row_block, columns in blocks of
+ * column_block; inside a block, rows are row_stride apart and columns touch. With one tensor, blocks are
+ * row_block_stride and column_block_stride apart; with several, each block (of columns where there are
+ * several, else of rows) has a tensor of its own. */
+struct arch_layout {
+    const struct st_tensor *const *tensors;
+    int64_t n_tensors, rows, columns;
+    int64_t offset; /* of the first number, in every tensor */
+    int64_t row_block, row_block_stride, row_stride;
+    int64_t column_block, column_block_stride;
+    enum arch_transform transform;
+    bool keep_fp16; /* see struct mil_weight */
+};
+/* One tensor in its own order. */
+struct arch_layout arch_layout_of(const struct st_tensor *const *tensor, int64_t rows, int64_t columns);
+const struct mil_value *arch_layout_weight(struct mil_model *out, const struct arch_layout *layout, int rank,
+                                           const int64_t *dims); /* copies layout */
+/* A whole tensor as [n], kept in fp16; NULL for NULL. */
+const struct mil_value *arch_vector(struct mil_model *out, const struct st_tensor *t,
+                                    enum arch_transform how);
+/* A whole tensor [O, I] as the [O, I, 1, 1] of a convolution. */
+const struct mil_value *arch_linear(struct mil_model *out, const struct st_tensor *t,
+                                    enum arch_transform how);
 
 /* ---- configuration ---- */
 
@@ -36,6 +62,10 @@ struct arch_rope {
 };
 /* Reads both spellings (rope_scaling and rope_theta; rope_parameters), types "default" and "yarn". */
 bool arch_read_rope(struct arch_model *m, int64_t head_dim, struct arch_rope *out, struct err *e) MUST_CHECK;
+/* The same where the first head_dim * partial_rotary_factor dimensions turn, a factor that is not given being
+ * default_factor. *rotary_dim: how many, an even number. */
+bool arch_read_partial_rope(struct arch_model *m, int64_t head_dim, double default_factor,
+                            int64_t *rotary_dim, struct arch_rope *out, struct err *e) MUST_CHECK;
 /* fp16 [rows, n_pairs]: row p holds cos or sin of p * inverse_frequency. r must outlive the model. */
 const struct mil_value *arch_rope_table(struct mil_model *out, const struct arch_rope *r, bool is_sine,
                                         int64_t rows);
@@ -52,7 +82,24 @@ struct mil_feature arch_enumerated_feature(struct mil_model *out, const char *na
 /* Texts of the description; pairs are copied and sorted by key. */
 void arch_describe(struct mil_model *out, const char *short_description, const struct mil_text_pair *pairs,
                    int n_pairs);
+/* A chunk's description and metadata: functions infer and prefill with the four inputs and these states. */
+struct arch_state {
+    const char *name;
+    int rank;
+    int64_t shape[4];
+};
+void arch_describe_chunk(const struct arch_model *m, int i_chunk, const struct arch_state *states,
+                         int n_states, struct mil_model *out);
 /* The sizes of the head's parts: vocab_size div n, plus one for the first (vocab_size mod n). */
 int64_t arch_head_part(int64_t vocab_size, int n, int i);
+
+/* ---- whole programs ---- */
+
+/* A plain lookup in [vocab_size, hidden_size]. */
+bool arch_build_embeddings(struct arch_model *m, const struct st_tensor *table, struct mil_model *out,
+                           struct err *e) MUST_CHECK;
+/* split_lm_head products with rows of [vocab_size, hidden_size]. */
+bool arch_build_head(struct arch_model *m, const struct st_tensor *weight, struct mil_model *out,
+                     struct err *e) MUST_CHECK;
 
 #endif

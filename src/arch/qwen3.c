@@ -185,54 +185,18 @@ static bool qwen3_open(struct arch_model *m, struct err *e)
     return read_config(m, q, e) && find_tensors(m, q, e);
 }
 
-/* ---- embeddings ---- */
-
-static const char *number_text(struct mil_model *out, int64_t v)
-{
-    return arena_printf(out->arena, "%lld", (long long)v);
-}
-
-/* A model of one unnamed function, as the caller sees it. */
-static struct mil_function_description *describe_single(struct mil_model *out, int n_outputs)
-{
-    struct mil_function_description *f = ARENA_NEW(out->arena, struct mil_function_description);
-    f->n_inputs = 1;
-    f->n_outputs = n_outputs;
-    f->inputs = ARENA_NEW(out->arena, struct mil_feature);
-    f->outputs = ARENA_ARRAY(out->arena, struct mil_feature, n_outputs);
-    out->description.has_functions = false;
-    out->description.n_functions = 1;
-    out->description.functions = f;
-    return f;
-}
+/* ---- embeddings and head ---- */
 
 static bool qwen3_build_embeddings(struct arch_model *m, struct mil_model *out, struct err *e)
 {
     const struct qwen3 *q = m->own;
-    int64_t batch = m->settings.batch_size;
-    int64_t any_length[2] = {1, batch == 1 ? 1 : MIL_DIM_UNKNOWN}, one[2] = {1, 1}, many[2] = {1, batch};
-    int64_t dims[2] = {m->vocab_size, m->hidden_size};
-    struct mil_builder *b = mil_builder_new(out, "main", "CoreML8");
-    struct mil_var *ids = mil_build_input(b, "input_ids", MIL_INT32, 2, any_length);
-    struct mil_var *hidden = block_gather(b, arch_weight(out, q->embeddings, 0, 2, dims), ids,
-                                          "embed_tokens_weight", "hidden_states");
-    if (!mil_builder_finish(b, &hidden, 1, e))
-        return err_wrap(e, "embeddings");
+    return arch_build_embeddings(m, q->embeddings, out, e);
+}
 
-    struct mil_function_description *f = describe_single(out, 1);
-    const int64_t *const shapes[2] = {one, many};
-    f->inputs[0] = arch_enumerated_feature(out, "input_ids", MIL_INT32, 2, shapes, batch == 1 ? 1 : 2);
-    /* A result of flexible length is described without a shape. */
-    int64_t result[3] = {1, 1, m->hidden_size};
-    f->outputs[0] = arch_array_feature(out, "hidden_states", MIL_FP16, batch == 1 ? 3 : 0, result);
-    const struct mil_text_pair pairs[] = {
-        {"com.anemll.batch_size", number_text(out, batch)},
-        {"com.anemll.context_length", number_text(out, m->settings.context_length)},
-        {"com.anemll.info", "Converted with milkit"},
-    };
-    arch_describe(out, "Anemll Model (Embeddings) converted to CoreML", pairs,
-                  (int)(sizeof pairs / sizeof pairs[0]));
-    return true;
+static bool qwen3_build_head(struct arch_model *m, struct mil_model *out, struct err *e)
+{
+    const struct qwen3 *q = m->own;
+    return arch_build_head(m, q->head, out, e);
 }
 
 /* ---- decoder chunks ---- */
@@ -252,14 +216,13 @@ struct chunk_values {
 
 static const struct mil_value *vector_weight(struct mil_model *out, const struct st_tensor *t)
 {
-    return t ? arch_weight(out, t, 0, 1, t->shape) : NULL;
+    return arch_vector(out, t, ARCH_KEEP);
 }
 
 /* [O, I] as the [O, I, 1, 1] of a convolution */
 static const struct mil_value *linear_weight(struct mil_model *out, const struct st_tensor *t)
 {
-    int64_t dims[4] = {t->shape[0], t->shape[1], 1, 1};
-    return arch_weight(out, t, 0, 4, dims);
+    return arch_linear(out, t, ARCH_KEEP);
 }
 
 static void make_values(struct arch_model *m, int i_chunk, struct mil_model *out, struct chunk_values *c)
@@ -386,27 +349,6 @@ static bool build_function(const struct arch_model *m, const struct chunk_values
     return mil_builder_finish(b, &x, 1, e) || err_wrap(e, "function %s", name);
 }
 
-static void describe_function(const struct arch_model *m, const struct chunk_values *c, struct mil_model *out,
-                              struct mil_function_description *f, const char *name, int64_t t)
-{
-    int64_t hidden[3] = {1, t, m->hidden_size}, mask[4] = {1, 1, t, m->settings.context_length};
-    int64_t result[3] = {1, c->is_last ? 1 : t, m->hidden_size}, one = 1, cache[4];
-    state_shape(m, cache);
-    f->name = name;
-    f->n_inputs = 4;
-    f->inputs = ARENA_ARRAY(out->arena, struct mil_feature, 4);
-    f->inputs[0] = arch_array_feature(out, "hidden_states", MIL_FP16, 3, hidden);
-    f->inputs[1] = arch_array_feature(out, "position_ids", MIL_INT32, 1, &t);
-    f->inputs[2] = arch_array_feature(out, "causal_mask", MIL_FP16, 4, mask);
-    f->inputs[3] = arch_array_feature(out, "current_pos", MIL_INT32, 1, &one);
-    f->n_outputs = 1;
-    f->outputs = ARENA_NEW(out->arena, struct mil_feature);
-    f->outputs[0] = arch_array_feature(out, "output_hidden_states", MIL_FP16, 3, result);
-    f->n_states = 1;
-    f->states = ARENA_NEW(out->arena, struct mil_feature);
-    f->states[0] = arch_state_feature(out, STATE_NAME, 4, cache);
-}
-
 static bool qwen3_build_chunk(struct arch_model *m, int i_chunk, struct mil_model *out, struct err *e)
 {
     struct chunk_values c;
@@ -415,65 +357,10 @@ static bool qwen3_build_chunk(struct arch_model *m, int i_chunk, struct mil_mode
         !build_function(m, &c, out, "prefill", m->settings.batch_size, e))
         return err_wrap(e, "chunk %d", i_chunk + 1);
 
-    struct mil_description *d = &out->description;
-    d->has_functions = true;
-    d->n_functions = 2;
-    d->functions = ARENA_ARRAY(out->arena, struct mil_function_description, 2);
-    d->default_function_name = "infer";
-    describe_function(m, &c, out, &d->functions[0], "infer", 1);
-    describe_function(m, &c, out, &d->functions[1], "prefill", m->settings.batch_size);
-    const struct mil_text_pair pairs[] = {
-        {"com.anemll.batch_size", number_text(out, m->settings.batch_size)},
-        {"com.anemll.chunk_no", number_text(out, i_chunk + 1)},
-        {"com.anemll.context_length", number_text(out, m->settings.context_length)},
-        {"com.anemll.functions", "infer,prefill"},
-        {"com.anemll.info", "Converted with milkit"},
-        {"com.anemll.layers",
-         arena_printf(out->arena, "%lld-%lld", (long long)c.begin, (long long)c.end - 1)},
-        {"com.anemll.num_chunks", number_text(out, m->settings.n_chunks)},
-    };
-    arch_describe(out, "Anemll Model: Multifunction FFN+Prefill", pairs,
-                  (int)(sizeof pairs / sizeof pairs[0]));
+    struct arch_state state = {.name = STATE_NAME, .rank = 4};
+    state_shape(m, state.shape);
+    arch_describe_chunk(m, i_chunk, &state, 1, out);
     return true;
-}
-
-/* ---- head ---- */
-
-static bool qwen3_build_head(struct arch_model *m, struct mil_model *out, struct err *e)
-{
-    const struct qwen3 *q = m->own;
-    int n = m->settings.split_lm_head;
-    int64_t hidden_shape[3] = {1, 1, m->hidden_size}, row = 0;
-    struct mil_builder *b = mil_builder_new(out, "main", "CoreML8");
-    struct mil_var **logits = ARENA_ARRAY(m->arena, struct mil_var *, n);
-    struct mil_function_description *f = describe_single(out, n);
-    struct buf sizes;
-    buf_init(&sizes, (size_t)1 << 20);
-    struct mil_var *x = block_to_channels(b, mil_build_input(b, "hidden_states", MIL_FP16, 3, hidden_shape));
-    for (int i = 0; i < n; i++) {
-        int64_t size = arch_head_part(m->vocab_size, n, i);
-        int64_t dims[4] = {size, m->hidden_size, 1, 1}, result[3] = {1, 1, size};
-        const char *name = arena_printf(out->arena, "logits%d", i + 1);
-        struct mil_var *y = block_linear(b, x, arch_weight(out, q->head, row * m->hidden_size, 4, dims), NULL,
-                                         arena_printf(out->arena, "lm_head_%d", i + 1));
-        logits[i] = block_reshape(b, y, 3, result, name);
-        f->outputs[i] = arch_array_feature(out, name, MIL_FP16, 3, result);
-        buf_printf(&sizes, "%s%lld", i ? "," : "", (long long)size);
-        row += size;
-    }
-    f->inputs[0] = arch_array_feature(out, "hidden_states", MIL_FP16, 3, hidden_shape);
-    bool ok = mil_builder_finish(b, logits, n, e) || err_wrap(e, "LM head");
-    const struct mil_text_pair pairs[] = {
-        {"com.anemll.context_length", number_text(out, m->settings.context_length)},
-        {"com.anemll.info", "Converted with milkit"},
-        {"com.anemll.lm_head_chunk_sizes", sizes.p},
-        {"com.anemll.vocab_size", number_text(out, m->vocab_size)},
-    };
-    if (ok)
-        arch_describe(out, "Anemll Model (LM Head) converted to CoreML", pairs,
-                      (int)(sizeof pairs / sizeof pairs[0]));
-    buf_fini(&sizes);
-    return ok;
 }
 
 /* A plain transformer needs nothing beyond the common keys. */

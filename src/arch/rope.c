@@ -113,14 +113,15 @@ static void set_yarn(struct arch_rope *r, const struct yarn *y, double theta, in
     r->attention_factor = y->attention_factor;
 }
 
-bool arch_read_rope(struct arch_model *m, int64_t head_dim, struct arch_rope *out, struct err *e)
+bool arch_read_partial_rope(struct arch_model *m, int64_t head_dim, double default_factor,
+                            int64_t *rotary_dim, struct arch_rope *out, struct err *e)
 {
     const char *where = arch_config_path(m), *type = "default";
     const cJSON *scaling = json_get(m->text_config, "rope_scaling");
     /* An empty object counts as none. */
     bool has_scaling = cJSON_IsObject(scaling) && scaling->child;
     const cJSON *object = has_scaling ? scaling : json_get(m->text_config, "rope_parameters");
-    double theta = 10000.0, partial = 1.0;
+    double theta = 10000.0, partial = default_factor;
     if (scaling && !cJSON_IsObject(scaling) && !cJSON_IsNull(scaling))
         return err_set(e, ERR_FORMAT, "%s: key rope_scaling: expected an object, found %s", where,
                        json_type_name(scaling));
@@ -137,13 +138,20 @@ bool arch_read_rope(struct arch_model *m, int64_t head_dim, struct arch_rope *ou
         !json_get_string(object, "rope_type", &type, where, e) ||
         !check_positive(theta, "rope_theta", where, e))
         return false;
-    if (partial != 1.0)
-        return err_set(e, ERR_UNSUPPORTED, "%s: key partial_rotary_factor: expected 1 for %s, found %g",
-                       where, m->family->name, partial);
-    out->n_pairs = head_dim / 2;
+    if (!check_positive(partial, "partial_rotary_factor", where, e))
+        return false;
+    double turning = floor((double)head_dim * partial);
+    if (turning < 2 || turning > (double)head_dim || fmod(turning, 2) != 0)
+        return err_set(
+            e, ERR_FORMAT,
+            "%s: key partial_rotary_factor: expected an even number of dimensions of %lld to turn, "
+            "found a factor of %g",
+            where, (long long)head_dim, partial);
+    int64_t dim = *rotary_dim = (int64_t)turning;
+    out->n_pairs = dim / 2;
     out->inverse_frequency = ARENA_ARRAY(m->arena, float, out->n_pairs);
     if (strcmp(type, "default") == 0) {
-        set_default(out, theta, head_dim);
+        set_default(out, theta, dim);
         return true;
     }
     if (strcmp(type, "yarn") != 0)
@@ -155,8 +163,20 @@ bool arch_read_rope(struct arch_model *m, int64_t head_dim, struct arch_rope *ou
                        theta);
     if (!read_yarn(&y, m, object, where, e))
         return false;
-    set_yarn(out, &y, theta, head_dim);
+    set_yarn(out, &y, theta, dim);
     return true;
+}
+
+bool arch_read_rope(struct arch_model *m, int64_t head_dim, struct arch_rope *out, struct err *e)
+{
+    int64_t rotary_dim;
+    if (!arch_read_partial_rope(m, head_dim, 1.0, &rotary_dim, out, e))
+        return false;
+    return rotary_dim == head_dim ||
+           err_set(e, ERR_UNSUPPORTED,
+                   "%s: key partial_rotary_factor: expected 1 for %s, found one that turns %lld of %lld "
+                   "dimensions",
+                   arch_config_path(m), m->family->name, (long long)rotary_dim, (long long)head_dim);
 }
 
 static bool produce_rope(const struct mil_weight *w, int64_t begin, int64_t n, void *dst, struct err *e)

@@ -583,6 +583,33 @@ bool st_read_f32(const struct st_tensor *t, float *dst, struct err *e)
     return true;
 }
 
+static bool check_range(const struct st_tensor *t, int64_t begin, int64_t n, struct err *e)
+{
+    if (begin >= 0 && n >= 0 && begin <= t->n_elems && n <= t->n_elems - begin)
+        return true;
+    return err_set(e, ERR_BUG, "%s: tensor %s: elements %lld to %lld asked for, there are %lld", t->file,
+                   t->name, (long long)begin, (long long)begin + (long long)n, (long long)t->n_elems);
+}
+
+bool st_read_f64(const struct st_tensor *t, int64_t begin, int64_t n, double *dst, struct err *e)
+{
+    float block[BLOCK];
+    if (!check_readable(t, "float64", e) || !check_range(t, begin, n, e))
+        return false;
+    for (int64_t done = 0; done < n;) {
+        size_t count = n - done < BLOCK ? (size_t)(n - done) : BLOCK;
+        if (is_short_float(t->dtype)) {
+            load_f32(t, begin + done, count, block);
+            for (size_t i = 0; i < count; i++)
+                dst[done + (int64_t)i] = (double)block[i];
+        } else {
+            load_f64(t, begin + done, count, dst + done);
+        }
+        done += (int64_t)count;
+    }
+    return true;
+}
+
 /* Rounds a block to fp16; returns the index of the first finite value that fp16 can't hold, or n. */
 static size_t round_block(const struct st_tensor *t, int64_t begin, size_t n, uint16_t *dst, double *bad)
 {
@@ -611,11 +638,8 @@ static size_t round_block(const struct st_tensor *t, int64_t begin, size_t n, ui
 
 bool st_read_f16(const struct st_tensor *t, int64_t begin, int64_t n, uint16_t *dst, struct err *e)
 {
-    if (!check_readable(t, "fp16", e))
+    if (!check_readable(t, "fp16", e) || !check_range(t, begin, n, e))
         return false;
-    if (begin < 0 || n < 0 || begin > t->n_elems || n > t->n_elems - begin)
-        return err_set(e, ERR_BUG, "%s: tensor %s: elements %lld to %lld asked for, there are %lld", t->file,
-                       t->name, (long long)begin, (long long)begin + (long long)n, (long long)t->n_elems);
     if (t->dtype == ST_F16) {
         memcpy(dst, t->data + (size_t)begin * 2, (size_t)n * 2);
         return true;

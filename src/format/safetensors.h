@@ -1,9 +1,10 @@
 /* safetensors files, single or sharded with an index: zero-copy reading from mappings, and writing.
  *
- * Format: u64 header length N, N bytes of JSON {name: {dtype, shape, data_offsets: [begin, end]}, "__metadata__"},
- * then the data. Checked on opening: header length within the file and <= 100 MB, known shape of the JSON, every
- * range inside the file, bytes == product(shape) * element size without overflow, no two ranges overlapping, no
- * name twice, no hole of more than 64 bytes. Unknown dtypes are kept by name and refused on use.
+ * Format: u64 header length N, N bytes of JSON {name: {dtype, shape, data_offsets: [begin, end]},
+ * "__metadata__"}, then the data. Checked on opening: header length within the file and <= 100 MB, known
+ * shape of the JSON, every range inside the file, bytes == product(shape) * element size without overflow, no
+ * two ranges overlapping, no name twice, no hole of more than 64 bytes. Unknown dtypes are kept by name and
+ * refused on use.
  */
 #ifndef MILKIT_FORMAT_SAFETENSORS_H
 #define MILKIT_FORMAT_SAFETENSORS_H
@@ -13,8 +14,22 @@
 #define SAFETENSORS_RANK_MAX 8
 
 enum st_dtype {
-    ST_UNKNOWN = 0, ST_BOOL, ST_U8, ST_I8, ST_F8_E4M3, ST_F8_E5M2, ST_I16, ST_U16, ST_F16, ST_BF16, ST_I32, ST_U32,
-    ST_F32, ST_F64, ST_I64, ST_U64
+    ST_UNKNOWN = 0,
+    ST_BOOL,
+    ST_U8,
+    ST_I8,
+    ST_F8_E4M3,
+    ST_F8_E5M2,
+    ST_I16,
+    ST_U16,
+    ST_F16,
+    ST_BF16,
+    ST_I32,
+    ST_U32,
+    ST_F32,
+    ST_F64,
+    ST_I64,
+    ST_U64
 };
 const char *st_dtype_name(enum st_dtype d); /* "BF16" */
 size_t st_dtype_bytes(enum st_dtype d);     /* of one element; 0 for ST_UNKNOWN */
@@ -39,11 +54,12 @@ struct safetensors {
 };
 
 /* path: a .safetensors file, a *.index.json, or a checkpoint folder (model.safetensors, else
- * model.safetensors.index.json, else the only *.index.json or *.safetensors in it). With an index every tensor of
- * weight_map must be in the file that it names. */
+ * model.safetensors.index.json, else the only *.index.json or *.safetensors in it). With an index every
+ * tensor of weight_map must be in the file that it names. */
 bool safetensors_open(struct safetensors **out, const char *path, struct err *e) MUST_CHECK;
 void safetensors_close(struct safetensors *s); /* accepts NULL */
-const struct st_tensor *safetensors_find(const struct safetensors *s, const char *name); /* NULL when absent */
+const struct st_tensor *safetensors_find(const struct safetensors *s,
+                                         const char *name); /* NULL when absent */
 /* The header's __metadata__ value for key, or NULL. */
 const char *safetensors_metadata(const struct safetensors *s, const char *key);
 /* "[2, 3]" into dst for messages */
@@ -51,9 +67,12 @@ void st_shape_text(char dst[128], const int64_t *shape, int rank);
 
 /* Converts all elements (F16, BF16, F32, F64 and the integer types) to float32. dst [n_elems]. */
 bool st_read_f32(const struct st_tensor *t, float *dst, struct err *e) MUST_CHECK;
+/* Converts elements [begin, begin + n) to double: exact but for 64-bit integers beyond 2^53. */
+bool st_read_f64(const struct st_tensor *t, int64_t begin, int64_t n, double *dst, struct err *e) MUST_CHECK;
 /* Converts elements [begin, begin + n) to fp16 with one rounding. Finite values beyond fp16's range fail with
  * ERR_FORMAT naming file, tensor, element and value (65520 and more round to infinity: refused). */
-bool st_read_f16(const struct st_tensor *t, int64_t begin, int64_t n, uint16_t *dst, struct err *e) MUST_CHECK;
+bool st_read_f16(const struct st_tensor *t, int64_t begin, int64_t n, uint16_t *dst,
+                 struct err *e) MUST_CHECK;
 
 /* A writer for outputs and tests: add tensors, then write all at once. Data is borrowed until the write. */
 struct st_writer;

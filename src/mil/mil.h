@@ -86,6 +86,7 @@ struct mil_weight {
     const void *context; /* of the producer */
     int64_t arg[4];      /* of the producer: row ranges, factors */
     double factor;
+    bool keep_fp16; /* the model suffers when this one is palettized or quantized (routers) */
 };
 
 enum mil_value_kind {

@@ -220,6 +220,13 @@ static void test_read_f16(void **state)
     assert_int_equal(out[1], 0x7bff); /* rounds to 65504 */
     assert_false(st_read_f16(t, 0, 5, out, &e));
     expect_message(&e, ERR_FORMAT, "f16.safetensors", "floats", "element 2", "-65520", "65504", NULL);
+    double wide[2];
+    ASSERT_OK(st_read_f64(t, 1, 2, wide, e));
+    assert_true(wide[0] == 65519.0 && wide[1] == -65520.0);
+    ASSERT_OK(st_read_f64(safetensors_find(s, "doubles"), 1, 1, wide, e));
+    assert_true(wide[0] == 1e300);
+    assert_false(st_read_f64(t, 4, 2, wide, &e));
+    expect_message(&e, ERR_BUG, "floats", "4 to 6", NULL);
     ASSERT_OK(st_read_f16(t, 3, 2, out, e)); /* an infinity is what the file says */
     assert_int_equal(out[0], 0x7c00);
     assert_int_equal(out[1], 0x3c00); /* a tie: to even */

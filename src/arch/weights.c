@@ -1,0 +1,116 @@
+/* Checkpoint tensors as weights: rearranged (strided rows, blocks of rows or columns, one tensor a block) and
+ * transformed on the way, with one rounding to fp16.
+ *
+ * Values that fp16 can't hold are refused by tensor, element and value, whatever the transformation.
+ */
+#include "arch/family.h"
+#include <math.h>
+
+#define BLOCK 512 /* numbers transformed at a time */
+
+static double transform(enum arch_transform how, double v)
+{
+    switch (how) {
+    case ARCH_HALVE:
+        return v * 0.5;
+    case ARCH_ONE_PLUS:
+        return v + 1.0;
+    case ARCH_MINUS_EXP:
+        return -exp(v);
+    default:
+        return v;
+    }
+}
+
+/* n elements of a tensor that follow each other. */
+static bool read_run(const struct st_tensor *t, enum arch_transform how, int64_t begin, int64_t n, f16 *dst,
+                     struct err *e)
+{
+    double block[BLOCK];
+    if (how == ARCH_KEEP)
+        return st_read_f16(t, begin, n, dst, e);
+    for (int64_t done = 0; done < n;) {
+        int64_t count = n - done < BLOCK ? n - done : BLOCK;
+        if (!st_read_f64(t, begin + done, count, block, e))
+            return false;
+        for (int64_t i = 0; i < count; i++) {
+            double v = transform(how, block[i]);
+            dst[done + i] = f64_to_f16(v);
+            if ((dst[done + i] & 0x7fff) == 0x7c00 && isfinite(block[i]))
+                return err_set(e, ERR_FORMAT,
+                               "%s: tensor %s: element %lld: expected a value within fp16's range (at most "
+                               "65504), found %.9g, which becomes %.9g",
+                               t->file, t->name, (long long)(begin + done + i), block[i], v);
+        }
+        done += count;
+    }
+    return true;
+}
+
+static bool produce_layout(const struct mil_weight *w, int64_t begin, int64_t n, void *dst, struct err *e)
+{
+    const struct arch_layout *l = w->context;
+    bool several = l->n_tensors > 1, blocks_of_columns = l->column_block < l->columns;
+    /* Rows that follow each other in the tensor too. */
+    bool rows_touch = l->column_block == l->columns && l->row_stride == l->columns;
+    f16 *to = dst;
+    for (int64_t done = 0; done < n;) {
+        int64_t row = (begin + done) / l->columns, column = (begin + done) % l->columns;
+        int64_t row_block = row / l->row_block, row_inside = row % l->row_block;
+        int64_t column_block = column / l->column_block, column_inside = column % l->column_block;
+        int64_t tensor = !several ? 0 : blocks_of_columns ? column_block : row_block;
+        int64_t at = l->offset + row_inside * l->row_stride + column_inside;
+        if (!several)
+            at += row_block * l->row_block_stride + column_block * l->column_block_stride;
+        int64_t run =
+            rows_touch ? (l->row_block - row_inside) * l->columns - column : l->column_block - column_inside;
+        run = run < n - done ? run : n - done;
+        if (!read_run(l->tensors[tensor], l->transform, at, run, to + done, e))
+            return false;
+        done += run;
+    }
+    return true;
+}
+
+const struct mil_value *arch_layout_weight(struct mil_model *out, const struct arch_layout *layout, int rank,
+                                           const int64_t *dims)
+{
+    struct arch_layout *l = arena_copy(out->arena, layout, sizeof *layout);
+    l->tensors =
+        arena_copy(out->arena, layout->tensors, sizeof layout->tensors[0] * (size_t)layout->n_tensors);
+    struct mil_weight w = {.name = l->tensors[0]->name,
+                           .produce = produce_layout,
+                           .context = l,
+                           .factor = 1.0,
+                           .keep_fp16 = l->keep_fp16};
+    return mil_value_new_weight(out, MIL_FP16, rank, dims, &w);
+}
+
+struct arch_layout arch_layout_of(const struct st_tensor *const *tensor, int64_t rows, int64_t columns)
+{
+    return (struct arch_layout){.tensors = tensor,
+                                .n_tensors = 1,
+                                .rows = rows,
+                                .columns = columns,
+                                .row_block = rows,
+                                .row_stride = columns,
+                                .column_block = columns};
+}
+
+const struct mil_value *arch_vector(struct mil_model *out, const struct st_tensor *t, enum arch_transform how)
+{
+    if (!t)
+        return NULL;
+    struct arch_layout l = arch_layout_of(&t, 1, t->n_elems);
+    l.transform = how;
+    l.keep_fp16 = true;
+    return arch_layout_weight(out, &l, 1, &t->n_elems);
+}
+
+const struct mil_value *arch_linear(struct mil_model *out, const struct st_tensor *t, enum arch_transform how)
+{
+    int64_t dims[4] = {t->shape[0], t->shape[1], 1, 1};
+    struct arch_layout l = arch_layout_of(&t, dims[0], dims[1]);
+    l.transform = how;
+    return arch_layout_weight(out, &l, 4, dims);
+}
