@@ -25,6 +25,7 @@ struct attend_block {
     int64_t first;     /* low rounded down to a sixteen: the position of s[0] */
     float *s;          /* [n_rows, s_stride]: scores, then weights */
     int64_t s_stride;
+    float *nobody; /* [16 * ATTEND_SUMS]: sums of rows that are not there */
 };
 
 /* sums[i_k * n_q + i_q] = dot(q[i_q], k[i_k]) for n_q queries and 8 / n_q positions, K converted in
@@ -34,8 +35,8 @@ static ALWAYS_INLINE void attend_dots(float sums[8], const float *const *q, cons
 {
     const int n_k = 8 / n_q;
     int64_t whole = d / 16 * 16;
-    vf lanes[8];
-    UNROLL_ALL
+    float lanes[8 * 16];
+    vf eight[8];
     for (int h = 0; h < V_PARTS; h++) {
         part acc[8];
         UNROLL_ALL
@@ -48,8 +49,7 @@ static ALWAYS_INLINE void attend_dots(float sums[8], const float *const *q, cons
                 a[j] = part_in_register(part_load(q[j] + i));
             UNROLL_ALL
             for (int j = 0; j < n_k; j++) {
-                if (h == 0)
-                    _mm_prefetch((const char *)(k[j] + i + ahead), _MM_HINT_T0);
+                _mm_prefetch((const char *)(k[j] + i + ahead), _MM_HINT_T0);
                 part x = part_in_register(part_load_f16(k[j] + i));
                 UNROLL_ALL
                 for (int t = 0; t < n_q; t++)
@@ -58,19 +58,49 @@ static ALWAYS_INLINE void attend_dots(float sums[8], const float *const *q, cons
         }
         UNROLL_ALL
         for (int j = 0; j < 8; j++)
-            lanes[j].p[h] = acc[j];
+            part_store(lanes + j * 16 + h * PART_LANES, acc[j]);
+        ahead = 0; /* the lines have been asked for */
     }
+    UNROLL_ALL
+    for (int j = 0; j < 8; j++)
+        eight[j] = v_load(lanes + j * 16);
     for (int j = 0; whole < d && j < n_k; j++) {
         vf x = v_load_f16_part(k[j] + whole, d - whole);
         for (int t = 0; t < n_q; t++)
-            lanes[j * n_q + t] = v_fma(v_load_part(q[t] + whole, d - whole), x, lanes[j * n_q + t]);
+            eight[j * n_q + t] = v_fma(v_load_part(q[t] + whole, d - whole), x, eight[j * n_q + t]);
     }
-    v_tree_x8(sums, lanes);
+    v_tree_x8(sums, eight);
+}
+
+/* Functions of their own, so that nothing around their loops takes registers from them. */
+typedef void attend_dots_fn(float sums[8], const float *const *q, const f16 *const *k, int64_t d,
+                            int64_t ahead);
+#define DEFINE_ATTEND_DOTS(n_q)                                                                              \
+    static NEVER_INLINE void attend_dots_##n_q(float sums[8], const float *const *q, const f16 *const *k,    \
+                                               int64_t d, int64_t ahead)                                     \
+    {                                                                                                        \
+        attend_dots(sums, q, k, n_q, d, ahead);                                                              \
+    }
+DEFINE_ATTEND_DOTS(2)
+DEFINE_ATTEND_DOTS(4)
+
+/* s = dot(q, k) for a single row */
+static NEVER_INLINE void attend_scores_of_row(const struct attend_block *b)
+{
+    for (int64_t p = b->low; p < b->last; p += BLOCK_STREAM) {
+        const void *row[BLOCK_STREAM];
+        float sums[8];
+        for (int64_t j = 0; j < BLOCK_STREAM; j++)
+            row[j] = b->k + least(p + j, b->last - 1) * b->k_stride;
+        stream_dots(sums, b->q, row, b->d_k, ATTEND_AHEAD * b->k_stride * (int64_t)sizeof(f16), true);
+        for (int64_t j = 0; j < BLOCK_STREAM && p + j < b->last; j++)
+            b->s[p - b->first + j] = sums[j];
+    }
 }
 
 /* s = dot(q, k) straight from memory, for few rows or very wide heads. Positions outside a row's range may be
  * computed, too, here and below; they are not used later. */
-static ALWAYS_INLINE void attend_scores_direct(const struct attend_block *b, int n_q)
+static ALWAYS_INLINE void attend_scores_direct(const struct attend_block *b, int n_q, attend_dots_fn *dots)
 {
     const int n_k = 8 / n_q;
     for (int64_t p = b->low; p < b->last; p += n_k) {
@@ -82,13 +112,22 @@ static ALWAYS_INLINE void attend_scores_direct(const struct attend_block *b, int
             float sums[8];
             for (int64_t t = 0; t < n_q; t++)
                 q[t] = b->q + least(r + t, b->n_rows - 1) * b->q_stride;
-            attend_dots(sums, q, k, n_q, b->d_k, ATTEND_AHEAD * b->k_stride);
+            dots(sums, q, k, b->d_k, ATTEND_AHEAD * b->k_stride);
             for (int64_t t = 0; t < n_q && r + t < b->n_rows; t++) {
                 float *to = b->s + (r + t) * b->s_stride + p - b->first;
                 for (int64_t j = 0; j < n_k && p + j < b->last; j++)
                     to[j] = sums[j * n_q + t];
             }
         }
+    }
+}
+
+/* Asks memory for the K of the next panel. */
+static ALWAYS_INLINE void attend_ask(const f16 *k, int64_t k_stride, int64_t d)
+{
+    for (int64_t r = 0; r < BLOCK_ROWS; r++) {
+        for (int64_t i = 0; i < d; i += 32)
+            _mm_prefetch((const char *)(k + r * k_stride + i), _MM_HINT_T0);
     }
 }
 
@@ -110,6 +149,8 @@ static void attend_scores_by_panel(const struct attend_block *b)
             }
             if (!is_wanted)
                 continue;
+            if (!is_filled)
+                attend_ask(b->k + (p + BLOCK_ROWS) * b->k_stride, b->k_stride, b->d_k);
             if (!is_filled)
                 panel_fill(panel, b->k + p * b->k_stride, b->k_stride, b->d_k, n_valid, true);
             is_filled = true;
@@ -213,33 +254,56 @@ static ALWAYS_INLINE void attend_add(float *const *acc, const float *const *w, i
     }
 }
 
-/* What positions p0 <= p < p1 add to the columns that begin at out; n_w rows together where all have all of
- * these positions, else each row with its own. */
+typedef void attend_add_fn(float *const *acc, const float *const *w, const void *v, int64_t v_stride,
+                           int64_t n_p, int64_t n_tail);
+#define DEFINE_ATTEND_ADD(name, n_w, n_c, is_f16)                                                            \
+    static NEVER_INLINE void name(float *const *acc, const float *const *w, const void *v, int64_t v_stride, \
+                                  int64_t n_p, int64_t n_tail)                                               \
+    {                                                                                                        \
+        attend_add(acc, w, n_w, n_c, v, v_stride, is_f16, n_p, n_tail);                                      \
+    }
+DEFINE_ATTEND_ADD(attend_add_1x4, 1, 4, true)
+DEFINE_ATTEND_ADD(attend_add_1x2, 1, 2, true)
+DEFINE_ATTEND_ADD(attend_add_1x1, 1, 1, true)
+DEFINE_ATTEND_ADD(attend_add_2x2, 2, 2, true)
+DEFINE_ATTEND_ADD(attend_add_4x1, 4, 1, true)
+DEFINE_ATTEND_ADD(attend_add_converted, ATTEND_TOGETHER, 1, false)
+DEFINE_ATTEND_ADD(attend_add_converted_1, 1, 1, false)
+
+/* How V is passed over: n_w rows and n_c sixteens of columns at once, or one row and as many columns. */
+struct attend_way {
+    int n_w, n_c;
+    bool is_f16;
+    attend_add_fn *together, *single;
+};
+
+/* What positions p0 <= p < p1 add to the columns that begin at out: rows together where all have all of these
+ * positions, else each row with its own. */
 static ALWAYS_INLINE void attend_columns(const struct attend_block *b, float *out, int64_t out_stride,
-                                         int n_w, int n_c, const void *v, int64_t v_stride, bool is_f16,
-                                         int64_t p0, int64_t p1, int64_t n_tail)
+                                         struct attend_way way, const void *v, int64_t v_stride, int64_t p0,
+                                         int64_t p1, int64_t n_tail)
 {
-    for (int64_t r = 0; r < b->n_rows; r += n_w) {
+    for (int64_t r = 0; r < b->n_rows; r += way.n_w) {
         float *acc[ATTEND_SUMS];
         const float *w[ATTEND_SUMS];
-        bool is_whole = r + n_w <= b->n_rows;
-        for (int64_t j = 0; is_whole && j < n_w; j++) {
-            acc[j] = out + (r + j) * out_stride;
-            w[j] = b->s + (r + j) * b->s_stride + p0 - b->first;
-            is_whole = b->begin[r + j] <= p0 && b->end[r + j] >= p1;
+        bool is_whole = true;
+        for (int64_t j = 0; j < way.n_w; j++) {
+            bool is_row = r + j < b->n_rows; /* a group that is not full is filled up with nobody's sums */
+            acc[j] = is_row ? out + (r + j) * out_stride : b->nobody;
+            w[j] = b->s + (is_row ? r + j : r) * b->s_stride + p0 - b->first;
+            is_whole = is_whole && (!is_row || (b->begin[r + j] <= p0 && b->end[r + j] >= p1));
         }
         if (is_whole) {
-            attend_add(acc, w, n_w, n_c, v, v_stride, is_f16, p1 - p0, n_tail);
+            way.together(acc, w, v, v_stride, p1 - p0, n_tail);
             continue;
         }
-        for (int64_t j = 0; j < n_w && r + j < b->n_rows; j++) {
+        for (int64_t j = 0; j < way.n_w && r + j < b->n_rows; j++) {
             int64_t from = most(p0, b->begin[r + j]), to = least(p1, b->end[r + j]);
             if (from >= to)
                 continue;
-            acc[0] = out + (r + j) * out_stride;
             w[0] = b->s + (r + j) * b->s_stride + from - b->first;
-            const void *v_from = weight_at(v, (from - p0) * v_stride, is_f16);
-            attend_add(acc, w, 1, n_c, v_from, v_stride, is_f16, to - from, n_tail);
+            way.single(&acc[j], w, weight_at(v, (from - p0) * v_stride, way.is_f16), v_stride, to - from,
+                       n_tail);
         }
     }
 }
@@ -249,48 +313,49 @@ static void attend_values_converted(const struct attend_block *b, float *out, in
                                     int64_t p0, int64_t p1)
 {
     enum { WIDTH = 16 * ATTEND_COLUMNS };
+    const struct attend_way way = {ATTEND_TOGETHER, 1, false, attend_add_converted, attend_add_converted_1};
     float v_block[ATTEND_POSITIONS * WIDTH];
     for (; c < b->d_v; c += WIDTH) {
         int64_t width = least(b->d_v - c, WIDTH), i;
         for (int64_t p = p0; p < p1; p++) {
             const f16 *from = b->v + p * b->v_stride + c;
             float *to = v_block + (p - p0) * WIDTH;
+            _mm_prefetch((const char *)(from + ATTEND_POSITIONS * b->v_stride), _MM_HINT_T0);
             for (i = 0; i + 16 <= width; i += 16)
                 v_store(to + i, v_load_f16(from + i));
             if (i < width)
                 v_store(to + i, v_load_f16_part(from + i, width - i));
         }
-        for (i = 0; i + 16 <= width; i += 16)
-            attend_columns(b, out + c + i, out_stride, ATTEND_TOGETHER, 1, v_block + i, WIDTH, false, p0, p1,
-                           0);
-        if (i < width)
-            attend_columns(b, out + c + i, out_stride, ATTEND_TOGETHER, 1, v_block + i, WIDTH, false, p0, p1,
-                           width - i);
+        for (i = 0; i < width; i += 16)
+            attend_columns(b, out + c + i, out_stride, way, v_block + i, WIDTH, p0, p1,
+                           i + 16 <= width ? 0 : width - i);
     }
 }
 
 /* Columns up to the last whole n_c sixteens, V converted in registers; the column where it stops. */
 static ALWAYS_INLINE int64_t attend_values_direct(const struct attend_block *b, float *out,
-                                                  int64_t out_stride, int n_w, int n_c, int64_t p0,
+                                                  int64_t out_stride, struct attend_way way, int64_t p0,
                                                   int64_t p1)
 {
     int64_t c = 0;
-    for (; c + 16 * n_c <= b->d_v; c += 16 * n_c)
-        attend_columns(b, out + c, out_stride, n_w, n_c, b->v + p0 * b->v_stride + c, b->v_stride, true, p0,
-                       p1, 0);
+    for (; c + 16 * way.n_c <= b->d_v; c += 16 * way.n_c)
+        attend_columns(b, out + c, out_stride, way, b->v + p0 * b->v_stride + c, b->v_stride, p0, p1, 0);
     return c;
 }
 
 static void attend_values(const struct attend_block *b, float *out, int64_t out_stride)
 {
+    const struct attend_way one_row = {1, 4, true, attend_add_1x4, attend_add_1x4};
+    const struct attend_way two_rows = {2, 2, true, attend_add_2x2, attend_add_1x2};
+    const struct attend_way few_rows = {4, 1, true, attend_add_4x1, attend_add_1x1};
     for (int64_t p0 = b->low; p0 < b->last; p0 += ATTEND_POSITIONS) {
         int64_t p1 = least(p0 + ATTEND_POSITIONS, b->last), c = 0;
         if (b->n_rows == 1)
-            c = attend_values_direct(b, out, out_stride, 1, 4, p0, p1);
+            c = attend_values_direct(b, out, out_stride, one_row, p0, p1);
         else if (b->n_rows == 2)
-            c = attend_values_direct(b, out, out_stride, 2, 2, p0, p1);
+            c = attend_values_direct(b, out, out_stride, two_rows, p0, p1);
         else if (b->n_rows <= ATTEND_FEW)
-            c = attend_values_direct(b, out, out_stride, 4, 1, p0, p1);
+            c = attend_values_direct(b, out, out_stride, few_rows, p0, p1);
         attend_values_converted(b, out, out_stride, c, p0, p1);
     }
 }
@@ -312,6 +377,7 @@ static void ISA(k_attention_f16)(float *out, int64_t out_stride, const float *q,
                                  const int32_t *end, const float *mask, int64_t mask_stride, float scale,
                                  float *scratch)
 {
+    float nobody[16 * ATTEND_SUMS] = {0};
     for (int64_t r0 = 0; r0 < n_rows; r0 += ATTEND_ROWS) {
         struct attend_block b = {.q = q + r0 * q_stride,
                                  .q_stride = q_stride,
@@ -326,7 +392,8 @@ static void ISA(k_attention_f16)(float *out, int64_t out_stride, const float *q,
                                  .end = end + r0,
                                  .low = INT64_MAX,
                                  .last = 0,
-                                 .s = scratch};
+                                 .s = scratch,
+                                 .nobody = nobody};
         float *o = out + r0 * out_stride;
         float sum[ATTEND_ROWS];
         for (int64_t r = 0; r < b.n_rows; r++) {
@@ -339,11 +406,11 @@ static void ISA(k_attention_f16)(float *out, int64_t out_stride, const float *q,
         b.first = b.low / 16 * 16;
         b.s_stride = (b.last - b.first + 15) / 16 * 16;
         if (b.n_rows == 1)
-            attend_scores_direct(&b, 1);
+            attend_scores_of_row(&b);
         else if (b.n_rows == 2)
-            attend_scores_direct(&b, 2);
+            attend_scores_direct(&b, 2, attend_dots_2);
         else if (b.n_rows <= ATTEND_FEW || panel_floats(d_k) > ATTEND_PANEL_MAX)
-            attend_scores_direct(&b, 4);
+            attend_scores_direct(&b, 4, attend_dots_4);
         else
             attend_scores_by_panel(&b);
         for (int64_t r = 0; r < b.n_rows; r++) {

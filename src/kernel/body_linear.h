@@ -53,9 +53,10 @@ static ALWAYS_INLINE void stream_step(vf acc[8], const float *x, const void *con
     }
 }
 
-/* sums[r] = dot(x, row[r]) for BLOCK_STREAM rows of n weights */
+/* sums[r] = dot(x, row[r]) for BLOCK_STREAM rows of n weights; asks memory for what is ahead_bytes further on
+ */
 static ALWAYS_INLINE void stream_dots(float sums[8], const float *x, const void *const row[BLOCK_STREAM],
-                                      int64_t n, bool is_f16)
+                                      int64_t n, int64_t ahead_bytes, bool is_f16)
 {
     const int line = is_f16 ? 32 : 16; /* elements of a cache line */
     vf acc[8];
@@ -66,7 +67,7 @@ static ALWAYS_INLINE void stream_dots(float sums[8], const float *x, const void 
     for (; i + line <= n; i += line) {
         UNROLL_ALL
         for (int r = 0; r < BLOCK_STREAM; r++)
-            _mm_prefetch((const char *)weight_at(row[r], i, is_f16) + PREFETCH_BYTES, _MM_HINT_T0);
+            _mm_prefetch((const char *)weight_at(row[r], i, is_f16) + ahead_bytes, _MM_HINT_T0);
         UNROLL_ALL
         for (int u = 0; u < line; u += 16)
             stream_step(acc, x, row, i + u, is_f16);
@@ -132,9 +133,9 @@ static ALWAYS_INLINE void panel_step(part acc[BLOCK_TOKENS][BLOCK_ROWS], const f
 /* Adds the products of x[t] and row r of the panel to lanes[(t * BLOCK_ROWS + r) * 16 ..]; is_first starts
  * them from zero. One part of the lanes after the other: so a block is as large as the registers allow. The
  * rows that come next, `ahead` elements from these, are asked for in the last pass. */
-static ALWAYS_INLINE void panel_add(float lanes[BLOCK_LANES], const float *panel,
-                                    const float *const x_rows[BLOCK_TOKENS], int64_t n, bool is_first,
-                                    int64_t ahead)
+static NEVER_INLINE void panel_add(float lanes[BLOCK_LANES], const float *panel,
+                                   const float *const x_rows[BLOCK_TOKENS], int64_t n, bool is_first,
+                                   int64_t ahead)
 {
     int64_t whole = n / 16 * 16;
     float tails[BLOCK_TOKENS][16];
@@ -172,7 +173,7 @@ static ALWAYS_INLINE void panel_add(float lanes[BLOCK_LANES], const float *panel
 
 /* sums[t * BLOCK_ROWS + r]: the trees of the lanes, eight at once; what is past BLOCK_TOKENS * BLOCK_ROWS is
  * waste. */
-static ALWAYS_INLINE void panel_sums(float sums[BLOCK_SUMS], const float lanes[BLOCK_LANES])
+static NEVER_INLINE void panel_sums(float sums[BLOCK_SUMS], const float lanes[BLOCK_LANES])
 {
     UNROLL_ALL
     for (int first = 0; first < BLOCK_SUMS; first += 8) {
@@ -205,7 +206,7 @@ static ALWAYS_INLINE void linear_row(float *y, const float *x, const void *w, co
         float sums[8];
         for (int64_t s = 0; s < BLOCK_STREAM; s++)
             row[s] = weight_at(w, least(begin + s * n + i, end - 1) * n_in, is_f16);
-        stream_dots(sums, x, row, n_in, is_f16);
+        stream_dots(sums, x, row, n_in, PREFETCH_BYTES, is_f16);
         for (int64_t s = 0; s < BLOCK_STREAM && begin + s * n + i < end; s++) {
             int64_t o = begin + s * n + i;
             y[o] = bias ? sums[s] + bias[o] : sums[s];

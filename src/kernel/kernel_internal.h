@@ -5,6 +5,7 @@
 #include "kernel/kernel.h"
 
 #define ALWAYS_INLINE inline __attribute__((always_inline))
+#define NEVER_INLINE __attribute__((noinline))
 
 /* Loops whose bounds are constants and whose arrays must end up in registers. */
 #ifdef __clang__
