@@ -276,6 +276,9 @@ bool operand_binding(struct compiler *c, const struct mil_binding *b, struct val
         bool large_f16 = t->kind == MIL_TYPE_TENSOR && t->dtype == MIL_FP16 && v->n_elems > 65536;
         return const_value(c, v, large_f16 ? REPR_F16 : dtype_repr(t->dtype), out);
     }
+    const struct mil_op *packed = c->values[b->var->id].storage < 0 ? constexpr_of(c, b->var) : NULL;
+    if (packed && !constexpr_dense(c, packed, &c->values[b->var->id]))
+        return false;
     if (c->values[b->var->id].storage < 0)
         return compile_fail(c, ERR_UNSUPPORTED, "operand %s was not computed (no tensor)", b->var->name);
     *out = c->values[b->var->id];
@@ -495,7 +498,8 @@ static bool emit_op(struct compiler *c, int i)
         return compile_fail(c, ERR_LIMIT, "more than %d steps", STEPS_MAX);
     if (node->fused)
         return emit_fused(c, node->fused);
-    if (node->absorbed || mil_op_is(op, "const"))
+    /* Packed weights are taken by their users: as they are by linear steps, expanded by others. */
+    if (node->absorbed || mil_op_is(op, "const") || strncmp(op->type, "constexpr_", 10) == 0)
         return true;
     emit_fn emit = op->info ? emitter_of(op->info->id) : NULL;
     if (!emit)
@@ -598,10 +602,6 @@ static bool compile_outputs(struct compiler *c)
     return true;
 }
 
-static bool input_types(struct compiler *c, const struct mil_function *f, const struct engine_shape *shapes,
-                        int n_shapes, const struct mil_type **types)
-{
-    for (int i = 0; i < n_shapes; i++) {
 /* Does the description allow the shape? Enumerated shapes and ranges limit what the program leaves open; a
  * model without a description of the input leaves it open. */
 static bool shape_is_allowed(const struct mil_model *m, const char *function, const struct engine_shape *s)
@@ -623,11 +623,16 @@ static bool shape_is_allowed(const struct mil_model *m, const char *function, co
     if (in->n_enumerated > 0)
         return false;
     for (int i = 0; i < in->n_ranges && i < s->rank; i++)
-        if (s->dims[i] < in->ranges[i].lower || (in->ranges[i].upper >= 0 && s->dims[i] > in->ranges[i].upper))
+        if (s->dims[i] < in->ranges[i].lower ||
+            (in->ranges[i].upper >= 0 && s->dims[i] > in->ranges[i].upper))
             return false;
     return true;
 }
 
+static bool input_types(struct compiler *c, const struct mil_function *f, const struct engine_shape *shapes,
+                        int n_shapes, const struct mil_type **types)
+{
+    for (int i = 0; i < n_shapes; i++) {
         int k = 0;
         while (k < f->n_inputs && strcmp(f->inputs[k]->name, shapes[i].input) != 0)
             k++;
@@ -643,8 +648,9 @@ static bool shape_is_allowed(const struct mil_model *m, const char *function, co
             for (int d = 0; d < shapes[i].rank && d < MIL_RANK_MAX; d++)
                 snprintf(asked + strlen(asked), sizeof asked - strlen(asked), d ? ", %lld" : "%lld",
                          (long long)shapes[i].dims[d]);
-            return err_set(c->e, ERR_USAGE, "function %s: the model does not allow the shape [%s] for input %s",
-                           f->name, asked, shapes[i].input);
+            return err_set(c->e, ERR_USAGE,
+                           "function %s: the model does not allow the shape [%s] for input %s", f->name,
+                           asked, shapes[i].input);
         }
         types[k] = mil_type_new_tensor(c->arena, t->dtype, shapes[i].rank, shapes[i].dims);
     }

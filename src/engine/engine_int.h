@@ -8,6 +8,7 @@
 
 #include <stdatomic.h>
 #include "engine/engine.h"
+#include "kernel/kernel_fixed.h"
 #include "mil/infer.h"
 
 enum repr { REPR_F32, REPR_I32, REPR_F16 };
@@ -171,6 +172,11 @@ struct compiler {
         int storage;
         struct const_cache *next;
     } * const_cache[256];
+    struct prepared {
+        struct value x, form;
+        int bits;
+        struct prepared *next;
+    } * prepared;            /* fixed-point forms of activations */
     const struct mil_op *op; /* being emitted, for messages */
     struct err *e;
 };
@@ -239,6 +245,12 @@ typedef bool (*emit_fn)(struct compiler *c, const struct mil_op *op);
 bool emit_view(struct compiler *c, const struct mil_op *op);
 bool emit_slice_by_index(struct compiler *c, const struct mil_op *op);
 bool emit_split(struct compiler *c, const struct mil_op *op);
+/* op_quantized.c: the constexpr op that makes v, or NULL; its value expanded (a constant of the plan); or
+ * packed for fixed-point products of [n_out, n_in], NULL when its form does not allow that (not an error) */
+const struct mil_op *constexpr_of(const struct compiler *c, const struct mil_var *v);
+bool constexpr_dense(struct compiler *c, const struct mil_op *op, struct value *out);
+const struct fixed_weight *constexpr_fixed(struct compiler *c, const struct mil_op *op, int64_t n_out,
+                                           int64_t n_in);
 bool emit_concat(struct compiler *c, const struct mil_op *op);
 bool emit_tile(struct compiler *c, const struct mil_op *op);
 bool emit_gather(struct compiler *c, const struct mil_op *op);

@@ -256,7 +256,7 @@ static void fuse_rope(struct compiler *c, const struct mil_op *concat)
         /* The pieces that pass through must be the gaps: [a1, b0) between, [b1, d) at the end. */
         int64_t want = a1;
         for (int i = 1; fits && i < values->n; i++) {
-            int64_t g0, g1;
+            int64_t g0 = 0, g1 = 0;
             if (i == at_add) {
                 fits = want == b0;
                 want = b1;

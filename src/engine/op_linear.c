@@ -8,6 +8,7 @@ struct linear_part {
     const void *weight; /* fp16 or float [n_out, n_in] */
     const float *bias;  /* [n_out] or NULL */
     bool is_f16;
+    const struct fixed_weight *fixed; /* packed: x is then its fixed-point form */
     int64_t n_out;
     struct value y; /* [n_rows, n_out] with row stride strides[0] */
 };
@@ -23,8 +24,8 @@ struct linear {
 static void run_linear(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
 {
     const struct linear *p = s->params;
-    const float *x = value_pointer(r, &s->in[0]);
-    float *scratch = run_scratch(r, i_thread);
+    const void *x = value_pointer(r, &s->in[0]);
+    void *scratch = run_scratch(r, i_thread);
     int64_t total = 0, begin, end;
     for (int i = 0; i < p->n_parts; i++)
         total += p->parts[i].n_out;
@@ -34,7 +35,13 @@ static void run_linear(const struct step *s, struct engine_run *r, int i_thread,
         int64_t from = begin < 0 ? 0 : begin, to = end < part->n_out ? end : part->n_out;
         if (from < to) {
             float *y = value_pointer(r, &part->y);
-            if (part->is_f16)
+#ifdef KERNEL_FIXED_SCRATCH
+            if (part->fixed)
+                r->k->linear_fixed(y, part->y.strides[0], x, part->fixed, part->bias, p->n_rows, from, to,
+                                   scratch);
+            else
+#endif
+                if (part->is_f16)
                 r->k->linear_f16(y, part->y.strides[0], x, p->x_stride, part->weight, part->bias, p->n_rows,
                                  p->n_in, from, to, scratch);
             else
@@ -83,17 +90,65 @@ void group_linear(struct compiler *c)
     p->n_steps = n;
 }
 
-/* y[row][o], rows = all axes of x but the feature axis. x: [n_rows, n_in] as rank 2. y: rank 2 likewise. */
-static bool emit_product(struct compiler *c, const struct mil_op *op, struct value x,
-                         const struct mil_value *w, int64_t n_out, struct value y)
+/* A weight [n_out, n_in] as the program gives it: a constant, or a constexpr op that packs it. */
+struct weight {
+    const struct mil_value *constant;
+    const struct mil_op *packed;
+    const struct mil_type *type;
+};
+
+static bool find_weight(const struct compiler *c, const struct mil_op *op, struct weight *w)
+{
+    const struct mil_arg *a = mil_arg_find(op, "weight");
+    if (!a || a->n != 1)
+        return false;
+    w->constant = mil_binding_value(&a->bindings[0]);
+    w->packed = w->constant ? NULL : constexpr_of(c, a->bindings[0].var);
+    w->type = w->constant ? w->constant->type : var_type(c, a->bindings[0].var);
+    return w->type->kind == MIL_TYPE_TENSOR && mil_dtype_is_float(w->type->dtype);
+}
+
+#ifdef KERNEL_FIXED_SCRATCH
+static void run_prepare(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
+{
+    int64_t begin, end;
+    pool_split(s->in[0].dims[0], 1, i_thread, n_threads, &begin, &end);
+    if (begin < end)
+        r->k->fixed_prepare(value_pointer(r, &s->out[0]), value_pointer(r, &s->in[0]), s->in[0].strides[0],
+                            s->in[0].dims[0], s->in[0].dims[1], begin, end, (int)s->i[0]);
+}
+
+/* The fixed-point form of x [n_rows, n_in]; made once for all products that read the same x with the same
+ * width. */
+static struct value prepared(struct compiler *c, const struct value *x, int bits)
+{
+    for (const struct prepared *p = c->prepared; p; p = p->next)
+        if (p->bits == bits && same_place(&p->x, x) && p->x.dims[0] == x->dims[0] &&
+            p->x.dims[1] == x->dims[1] && p->x.strides[0] == x->strides[0])
+            return p->form;
+    int64_t words = (int64_t)((c->plan->kernels->fixed_bytes(x->dims[0], x->dims[1]) + 3) / 4);
+    struct prepared *p = ARENA_NEW(c->scratch, struct prepared);
+    *p = (struct prepared){
+        .x = *x, .bits = bits, .form = value_new(c, REPR_I32, 1, &words), .next = c->prepared};
+    c->prepared = p;
+    struct step *s = step_new(c, "fixed point", run_prepare);
+    s->i[0] = bits;
+    s->serial = x->dims[0] == 1;
+    step_in(c, s, *x);
+    step_out(c, s, p->form);
+    return p->form;
+}
+#endif
+
+/* y[row][o] for all rows of x. x: [n_rows, n_in] as rank 2, y likewise. */
+static bool emit_product(struct compiler *c, const struct mil_op *op, struct value x, const struct weight *w,
+                         int64_t n_out, struct value y)
 {
     struct linear *p = ARENA_NEW(c->arena, struct linear);
     struct linear_part *part = ARENA_NEW(c->arena, struct linear_part);
     struct value weight, bias;
     bool has_bias;
-    part->is_f16 = w->type->dtype == MIL_FP16 && (uintptr_t)w->data % 2 == 0;
-    if (!const_value(c, w, part->is_f16 ? REPR_F16 : REPR_F32, &weight) ||
-        !operand_optional(c, op, "bias", &bias, &has_bias))
+    if (!operand_optional(c, op, "bias", &bias, &has_bias))
         return false;
     if (has_bias) {
         if (!to_f32(c, &bias) || c->plan->storages[bias.storage].kind != STORAGE_CONST ||
@@ -107,14 +162,43 @@ static bool emit_product(struct compiler *c, const struct mil_op *op, struct val
     p->x_stride = x.strides[0];
     p->n_parts = 1;
     p->parts = part;
-    part->weight = c->plan->storages[weight.storage].data;
     part->n_out = n_out;
     part->y = y;
-    struct step *s = step_new(c, part->is_f16 ? "linear f16" : "linear f32", run_linear);
+    const char *name;
+    uint64_t weight_bytes;
+    size_t scratch_bytes = KERNEL_LINEAR_SCRATCH(p->n_in) * sizeof(float);
+#ifdef KERNEL_FIXED_SCRATCH
+    part->fixed = w->packed ? constexpr_fixed(c, w->packed, n_out, p->n_in) : NULL;
+#endif
+    if (part->fixed) {
+#ifdef KERNEL_FIXED_SCRATCH
+        static const char *const names[] = {
+            "", "linear 1 bit", "linear 2 bit", "linear 3 bit", "linear 4 bit", "", "linear 6 bit",
+            "", "linear 8 bit"};
+        name = names[part->fixed->bits];
+        weight_bytes = ((uint64_t)n_out * (uint64_t)p->n_in * (uint64_t)part->fixed->bits + 7) / 8;
+        scratch_bytes = KERNEL_FIXED_SCRATCH(p->n_in, p->n_rows);
+        x = prepared(c, &x, part->fixed->bits);
+#endif
+    } else {
+        if (w->packed) {
+            if (!constexpr_dense(c, w->packed, &weight))
+                return false;
+            part->is_f16 = weight.repr == REPR_F16;
+        } else {
+            part->is_f16 = w->type->dtype == MIL_FP16 && (uintptr_t)w->constant->data % 2 == 0;
+            if (!const_value(c, w->constant, part->is_f16 ? REPR_F16 : REPR_F32, &weight))
+                return false;
+        }
+        part->weight = c->plan->storages[weight.storage].data;
+        name = part->is_f16 ? "linear f16" : "linear f32";
+        weight_bytes = (uint64_t)n_out * (uint64_t)p->n_in * (part->is_f16 ? 2 : 4);
+    }
+    struct step *s = step_new(c, name, run_linear);
     s->params = p;
     s->serial = false;
-    s->weight_bytes = (uint64_t)n_out * (uint64_t)p->n_in * (part->is_f16 ? 2 : 4);
-    s->scratch_bytes = KERNEL_LINEAR_SCRATCH(p->n_in) * sizeof(float);
+    s->weight_bytes = weight_bytes;
+    s->scratch_bytes = scratch_bytes;
     step_in(c, s, x);
     step_out(c, s, y);
     return true;
@@ -271,7 +355,7 @@ static bool emit_conv_general(struct compiler *c, const struct mil_op *op, struc
 bool emit_conv(struct compiler *c, const struct mil_op *op)
 {
     const struct mil_type *t = var_type(c, op->outputs[0]);
-    const struct mil_arg *weight_arg = mil_arg_find(op, "weight");
+    struct weight source;
     struct conv *p = ARENA_NEW(c->arena, struct conv);
     struct value x, w;
     int n = 3;
@@ -280,20 +364,17 @@ bool emit_conv(struct compiler *c, const struct mil_op *op)
     p->n_spatial = x.rank - 2;
     for (int d = 0; d < 3; d++)
         p->stride[d] = p->dilation[d] = 1;
-    if (p->n_spatial < 1 || p->n_spatial > 3 || !weight_arg || weight_arg->n != 1)
+    if (p->n_spatial < 1 || p->n_spatial > 3 || !find_weight(c, op, &source))
         return compile_fail(c, ERR_FORMAT, "expected x of rank 3 to 5 and a weight");
     if (!arg_ints(c, op, "strides", p->stride, &n))
         return false;
     n = 3;
     if (!arg_ints(c, op, "dilations", p->dilation, &n) || !arg_int(c, op, "groups", 1, &p->groups))
         return false;
-    const struct mil_value *const_weight = mil_binding_value(&weight_arg->bindings[0]);
-    const struct mil_type *wt = const_weight                  ? const_weight->type
-                                : weight_arg->bindings[0].var ? var_type(c, weight_arg->bindings[0].var)
-                                                              : NULL;
-    if (!wt || wt->kind != MIL_TYPE_TENSOR || wt->rank != x.rank)
+    const struct mil_type *wt = source.type;
+    if (wt->rank != x.rank)
         return compile_fail(c, ERR_FORMAT, "the weight's rank differs from that of x");
-    bool pointwise = const_weight && mil_dtype_is_float(wt->dtype) && p->groups == 1 && x.dims[0] == 1 &&
+    bool pointwise = (source.constant || source.packed) && p->groups == 1 && x.dims[0] == 1 &&
                      wt->dims[1] == x.dims[1] && t->dims[1] == wt->dims[0];
     for (int d = 0; pointwise && d < p->n_spatial; d++)
         pointwise = wt->dims[2 + d] == 1 && p->stride[d] == 1 && t->dims[2 + d] == x.dims[2 + d];
@@ -316,7 +397,7 @@ bool emit_conv(struct compiler *c, const struct mil_op *op)
     rows.dims[1] = n_out;
     rows.strides[0] = n_out;
     rows.strides[1] = 1;
-    if (!as_rows(c, &x, 1) || !emit_product(c, op, x, const_weight, n_out, rows))
+    if (!as_rows(c, &x, 1) || !emit_product(c, op, x, &source, n_out, rows))
         return false;
     set_output(c, op, 0, y);
     return true;
@@ -325,21 +406,24 @@ bool emit_conv(struct compiler *c, const struct mil_op *op)
 bool emit_linear(struct compiler *c, const struct mil_op *op)
 {
     const struct mil_type *t = var_type(c, op->outputs[0]);
-    const struct mil_value *w = mil_arg_value(op, "weight");
+    struct weight source;
     struct value x;
     if (!operand_f32(c, op, "x", &x))
         return false;
-    if (!w || w->type->rank != 2 || x.rank < 1 || w->type->dims[1] != x.dims[x.rank - 1])
+    if (!find_weight(c, op, &source) || !(source.constant || source.packed) || source.type->rank != 2 ||
+        x.rank < 1 || source.type->dims[1] != x.dims[x.rank - 1])
         return compile_fail(c, ERR_UNSUPPORTED, "expected a constant weight [O, I] that fits x");
     struct value y = value_new(c, REPR_F32, t->rank, t->dims), rows = y;
-    int64_t n_out = w->type->dims[0];
+    int64_t n_out = source.type->dims[0];
     rows.rank = 2;
     rows.dims[0] = value_elems(&y) / (n_out > 0 ? n_out : 1);
     rows.dims[1] = rows.strides[0] = n_out;
     rows.strides[1] = 1;
-    if (!as_rows(c, &x, x.rank - 1) || x.dims[0] != rows.dims[0])
+    if (!as_rows(c, &x, x.rank - 1))
+        return false;
+    if (x.dims[0] != rows.dims[0])
         return compile_fail(c, ERR_FORMAT, "its result does not fit x and weight");
-    if (!emit_product(c, op, x, w, n_out, rows))
+    if (!emit_product(c, op, x, &source, n_out, rows))
         return false;
     set_output(c, op, 0, y);
     return true;

@@ -16,11 +16,15 @@ bool json_read_file(cJSON **out, const char *path, size_t max_bytes, struct err 
 const cJSON *json_get(const cJSON *object, const char *key); /* NULL when absent or object is no object */
 /* Getters: absent or null leaves *value as it is and succeeds; another type is ERR_FORMAT "where: key ...: expected
  * integer, found string". */
-bool json_get_int(const cJSON *object, const char *key, int64_t *value, const char *where, struct err *e) MUST_CHECK;
-bool json_get_double(const cJSON *object, const char *key, double *value, const char *where, struct err *e) MUST_CHECK;
-bool json_get_bool(const cJSON *object, const char *key, bool *value, const char *where, struct err *e) MUST_CHECK;
+bool json_get_int(const cJSON *object, const char *key, int64_t *value, const char *where,
+                  struct err *e) MUST_CHECK;
+bool json_get_double(const cJSON *object, const char *key, double *value, const char *where,
+                     struct err *e) MUST_CHECK;
+bool json_get_bool(const cJSON *object, const char *key, bool *value, const char *where,
+                   struct err *e) MUST_CHECK;
 /* borrowed from the tree */
-bool json_get_string(const cJSON *object, const char *key, const char **value, const char *where, struct err *e) MUST_CHECK;
+bool json_get_string(const cJSON *object, const char *key, const char **value, const char *where,
+                     struct err *e) MUST_CHECK;
 /* "string", "object", ... for messages */
 const char *json_type_name(const cJSON *item);
 

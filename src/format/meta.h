@@ -29,7 +29,7 @@ struct meta {
     char *path; /* where it was read from; NULL for a new one */
     char *name, *version, *description, *license, *author, *framework, *language, *architecture, *model_type;
     int64_t context_length, batch_size;
-    int lut_embeddings, lut_ffn, lut_lmhead; /* bits or META_NONE */
+    int lut_embeddings, lut_ffn, lut_lmhead;                                     /* bits or META_NONE */
     int lut_embeddings_per_channel, lut_ffn_per_channel, lut_lmhead_per_channel; /* 0: absent */
     char *quant_embeddings, *quant_ffn, *quant_lmhead; /* "int8", "int4,32" or NULL */
     double lut_ffn_mixed;                              /* 0: absent */
@@ -48,7 +48,7 @@ struct meta {
     double temperature, top_p; /* NaN: absent in recommended_sampling */
     int64_t top_k;             /* -1: absent */
     bool recurrent_state, prefill_full_batches_only;
-    int64_t gdn_chunk_size; /* 0: absent */
+    int64_t gdn_chunk_size;                 /* 0: absent */
     int moe_experts, moe_experts_per_token; /* 0: absent */
     char *moe_evaluation;
     int n_layer_types;
@@ -67,7 +67,8 @@ struct meta {
 
 /* A new one with the defaults of our own packages: version 0.3.5, everything else absent. */
 struct meta *meta_new(void);
-bool meta_parse(struct meta **out, const char *text, size_t bytes, const char *where, struct err *e) MUST_CHECK;
+bool meta_parse(struct meta **out, const char *text, size_t bytes, const char *where,
+                struct err *e) MUST_CHECK;
 bool meta_read(struct meta **out, const char *path, struct err *e) MUST_CHECK;
 void meta_free(struct meta *m); /* accepts NULL */
 /* Appends the file's text: keys in the order of spec/package-format.md, extension keys only when set. */

@@ -13,10 +13,11 @@ struct coremldata {
     const uint8_t *tail;
     size_t n_tail;
 };
-bool coremldata_read(struct coremldata *out, const uint8_t *data, size_t bytes, const char *where, struct err *e) MUST_CHECK;
+bool coremldata_read(struct coremldata *out, const uint8_t *data, size_t bytes, const char *where,
+                     struct err *e) MUST_CHECK;
 /* n_functions: entries of the function table (0 counts as 1). */
-void coremldata_write(struct buf *out, int specification_version, const void *description, size_t n_description,
-                      int n_functions);
+void coremldata_write(struct buf *out, int specification_version, const void *description,
+                      size_t n_description, int n_functions);
 /* analytics: hash is base64 of SHA-256 over the whole model.mlmodel. */
 void coremldata_write_analytics(struct buf *out, const char *hash, const char *model_name);
 void sha256(uint8_t digest[32], const void *data, size_t bytes);

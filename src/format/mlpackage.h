@@ -5,7 +5,13 @@
 #include "base/file.h"
 
 /* What a path is, by looking at it: */
-enum model_path_kind { MODEL_PATH_NONE, MODEL_PATH_MLPACKAGE, MODEL_PATH_MLMODELC, MODEL_PATH_MLMODEL, MODEL_PATH_MIL };
+enum model_path_kind {
+    MODEL_PATH_NONE,
+    MODEL_PATH_MLPACKAGE,
+    MODEL_PATH_MLMODELC,
+    MODEL_PATH_MLMODEL,
+    MODEL_PATH_MIL
+};
 /* By the folder's content (Manifest.json; coremldata.bin or model.mil), not by its name. */
 enum model_path_kind model_path_kind(const char *path);
 

@@ -12,8 +12,8 @@ enum yaml_kind { YAML_SCALAR, YAML_LIST, YAML_MAP };
 
 struct yaml_node {
     enum yaml_kind kind;
-    bool is_plain; /* a scalar without quotes: may be a number, a boolean or null */
-    int line;      /* from 1 */
+    bool is_plain;    /* a scalar without quotes: may be a number, a boolean or null */
+    int line;         /* from 1 */
     const char *key;  /* of an entry of a mapping, else NULL */
     const char *text; /* of a scalar */
     struct yaml_node *child, *next;

@@ -27,7 +27,7 @@ enum kernel_level { KERNEL_SCALAR = 0, KERNEL_AVX2, KERNEL_AVX512, KERNEL_LEVELS
 #define KERNEL_LINEAR_SCRATCH(n_in) ((size_t)32768 + 0 * (size_t)(n_in))
 
 /* floats of scratch that attention_* needs per thread: for caches of `positions` and calls of n_rows query rows */
-#define KERNEL_ATTENTION_SCRATCH(positions, n_rows)                                                                    \
+#define KERNEL_ATTENTION_SCRATCH(positions, n_rows)                                                          \
     (((size_t)(positions) + 16) * ((size_t)(n_rows) < 16 ? (size_t)(n_rows) : (size_t)16))
 
 /* Outputs may be the same array as an input of elementwise kernels, norms, rope and softmax (y == x, y == a, ..), but
@@ -39,10 +39,12 @@ struct kernels {
     /* y[t][o] = sum_i x[t][i] * w[o][i] (+ bias[o] after the sum), t < n_rows, begin <= o < end.
      * x [n_rows, n_in] with row stride x_stride, w [n_out, n_in] dense, y row stride y_stride (y points at o = 0),
      * bias [n_out] or NULL. scratch: KERNEL_LINEAR_SCRATCH(n_in) floats, used when n_rows > 1. */
-    void (*linear_f16)(float *y, int64_t y_stride, const float *x, int64_t x_stride, const f16 *w, const float *bias,
-                       int64_t n_rows, int64_t n_in, int64_t begin, int64_t end, float *scratch);
-    void (*linear_f32)(float *y, int64_t y_stride, const float *x, int64_t x_stride, const float *w, const float *bias,
-                       int64_t n_rows, int64_t n_in, int64_t begin, int64_t end, float *scratch);
+    void (*linear_f16)(float *y, int64_t y_stride, const float *x, int64_t x_stride, const f16 *w,
+                       const float *bias, int64_t n_rows, int64_t n_in, int64_t begin, int64_t end,
+                       float *scratch);
+    void (*linear_f32)(float *y, int64_t y_stride, const float *x, int64_t x_stride, const float *w,
+                       const float *bias, int64_t n_rows, int64_t n_in, int64_t begin, int64_t end,
+                       float *scratch);
 
     /* Attention of n_rows query rows that share one KV head. For row r, positions begin[r] <= p < end[r]:
      *   s[p] = dot(q[r], k[p]) * scale + mask[r][p];  m = max s;  w[p] = exp(s[p] - m)
@@ -52,9 +54,9 @@ struct kernels {
      * An empty or wholly masked range gives zeros. K, V and mask outside the rows' ranges together
      * are not read. scratch: KERNEL_ATTENTION_SCRATCH(S, n_rows) floats. */
     void (*attention_f16)(float *out, int64_t out_stride, const float *q, int64_t q_stride, int64_t n_rows,
-                          const f16 *k, int64_t k_stride, const f16 *v, int64_t v_stride, int64_t d_k, int64_t d_v,
-                          const int32_t *begin, const int32_t *end, const float *mask, int64_t mask_stride,
-                          float scale, float *scratch);
+                          const f16 *k, int64_t k_stride, const f16 *v, int64_t v_stride, int64_t d_k,
+                          int64_t d_v, const int32_t *begin, const int32_t *end, const float *mask,
+                          int64_t mask_stride, float scale, float *scratch);
 
     /* y = x / sqrt(sum(x^2)/n + eps) * w; w [n] float or NULL. The division and the square root are IEEE operations:
      * r = 1 / sqrt(sum/n + eps), y = (x * r) * w. */
@@ -66,7 +68,8 @@ struct kernels {
     /* rotate-half of one head row in place-safe form (y may equal x): for i < pairs:
      *   y[i] = x[i]*cos[i] - x[i+half]*sin[i];  y[i+half] = x[i+half]*cos[i] + x[i]*sin[i]   (two products, one sum)
      * for the others of the n elements y = x. pairs <= half, half + pairs <= n. */
-    void (*rope)(float *y, const float *x, const float *cos, const float *sin, int64_t pairs, int64_t half, int64_t n);
+    void (*rope)(float *y, const float *x, const float *cos, const float *sin, int64_t pairs, int64_t half,
+                 int64_t n);
     /* y = softmax(x) over n: max subtracted, own exp, lane sums, one division per element. */
     void (*softmax)(float *y, const float *x, int64_t n);
 
@@ -82,7 +85,8 @@ struct kernels {
     void (*mul)(float *y, const float *a, const float *b, int64_t n, int b_step);
 
     void (*f16_to_f32)(float *y, const f16 *x, int64_t n);
-    void (*f32_to_f16)(f16 *y, const float *x, int64_t n); /* to nearest, ties to even; overflow gives infinity */
+    void (*f32_to_f16)(f16 *y, const float *x,
+                       int64_t n); /* to nearest, ties to even; overflow gives infinity */
     void (*round_f16)(float *y, const float *x, int64_t n); /* to fp16 and back */
 };
 

@@ -29,7 +29,8 @@ struct fixed_weight {
     int64_t rows_per_group; /* of tables: row o belongs to group o / rows_per_group */
     const float *scales;    /* row o: scales[o / rows_per_scale] (blocks == 0) */
     int64_t rows_per_scale;
-    int64_t scale_block;    /* 0, or columns that share a scale (a multiple of 16 that divides 256, or a multiple of
+    int64_t
+        scale_block; /* 0, or columns that share a scale (a multiple of 16 that divides 256, or a multiple of
                              * 256): then scales is [n_out, n_in / scale_block], and the sums S of each such
                              * sub-block are scaled by s_b * scale first: acc = fma((float)S, s_b * scale, acc),
                              * y = acc * 256 + bias */

@@ -113,7 +113,7 @@ bool infer_axis(struct infer *in, const char *name, int64_t axis, int rank, int 
 bool infer_axes(struct infer *in, const char *name, int rank, bool *flags, bool *known)
 {
     int64_t axes[MIL_RANK_MAX * 2];
-    int n = 0, axis;
+    int n = 0, axis = 0;
     *known = infer_ints(in, name, axes, MIL_RANK_MAX * 2, &n);
     for (int i = 0; *known && i < n; i++) {
         if (axes[i] == MIL_INT_UNKNOWN) {

@@ -400,7 +400,7 @@ static bool read_block(struct text_reader *r, struct function_reading *fr)
     if (!text_expect(r, '{', "'{' before the operations"))
         return false;
     while (!text_take(r, '}')) {
-        struct mil_op *op;
+        struct mil_op *op = NULL;
         if (!read_statement(r, fr, &op))
             return false;
         text_push(r, op);

@@ -9,7 +9,8 @@
 #include "format/json.h"
 
 /* Like json_parse; bytes that are not UTF-8 are read as U+FFFD. */
-bool json_line_parse(cJSON **out, const char *text, size_t bytes, const char *where, struct err *e) MUST_CHECK;
+bool json_line_parse(cJSON **out, const char *text, size_t bytes, const char *where,
+                     struct err *e) MUST_CHECK;
 /* Appends the text of a string item. */
 void json_line_string(struct buf *out, const cJSON *item);
 

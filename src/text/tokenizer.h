@@ -14,7 +14,8 @@ struct tokenizer;
 
 /* path: a tokenizer.json, or a folder that holds one. */
 bool tokenizer_open(struct tokenizer **out, const char *path, struct err *e) MUST_CHECK;
-bool tokenizer_parse(struct tokenizer **out, const char *json, size_t bytes, const char *where, struct err *e) MUST_CHECK;
+bool tokenizer_parse(struct tokenizer **out, const char *json, size_t bytes, const char *where,
+                     struct err *e) MUST_CHECK;
 void tokenizer_free(struct tokenizer *t); /* accepts NULL */
 
 struct ids {
@@ -26,12 +27,12 @@ void ids_free(struct ids *l);
 
 /* Appends the ids of text (UTF-8; invalid bytes are read as U+FFFD as Python's decode(errors="replace") does).
  * special: whether the post-processor adds its tokens (bos). */
-bool tokenizer_encode(const struct tokenizer *t, const char *text, size_t bytes, bool special, struct ids *out,
-                      struct err *e) MUST_CHECK;
+bool tokenizer_encode(const struct tokenizer *t, const char *text, size_t bytes, bool special,
+                      struct ids *out, struct err *e) MUST_CHECK;
 /* Appends the text of ids, as the library's decode does (U+FFFD for broken UTF-8). skip_special drops special
  * tokens. Unknown ids are skipped as the library does. */
-bool tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, bool skip_special, struct buf *out,
-                      struct err *e) MUST_CHECK;
+bool tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, bool skip_special,
+                      struct buf *out, struct err *e) MUST_CHECK;
 
 int32_t tokenizer_vocab_size(const struct tokenizer *t); /* largest id + 1, added tokens included */
 /* -1 when the token is unknown */

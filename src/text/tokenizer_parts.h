@@ -12,8 +12,8 @@
 
 /* Limits on what a tokenizer.json may ask for. */
 #define TOKENIZER_MAX_JSON_BYTES ((size_t)512 << 20)
-#define TOKENIZER_MAX_ID (1 << 22)    /* ids index arrays, so a small file must not name a huge one */
-#define TOKENIZER_MAX_STEPS 16        /* normalizers, pre-tokenizers, decoder parts */
+#define TOKENIZER_MAX_ID (1 << 22) /* ids index arrays, so a small file must not name a huge one */
+#define TOKENIZER_MAX_STEPS 16     /* normalizers, pre-tokenizers, decoder parts */
 #define TOKENIZER_MAX_TEXT_BYTES ((size_t)1 << 30) /* positions are 31-bit */
 
 /* --- vocabulary (tokenizer_vocab.c): strings <-> ids and the merge table ------------------------------------- */
@@ -39,7 +39,8 @@ void vocab_fini(struct vocab *v);
 void vocab_reserve(struct vocab *v, size_t n, size_t text_bytes);
 /* Adds a token; *is_new tells whether its text was new. ERR_LIMIT for an id over the limit. The token becomes the
  * text of the id even where the id had one. */
-bool vocab_add(struct vocab *v, const char *token, size_t n, int32_t id, bool *is_new, struct err *e) MUST_CHECK;
+bool vocab_add(struct vocab *v, const char *token, size_t n, int32_t id, bool *is_new,
+               struct err *e) MUST_CHECK;
 /* Gives an id another text, under which it is not found. */
 bool vocab_set_text(struct vocab *v, int32_t id, const char *text, size_t n, struct err *e) MUST_CHECK;
 int32_t vocab_find(const struct vocab *v, const char *token, size_t n); /* -1 when absent */
@@ -59,7 +60,8 @@ struct merges {
 void merges_fini(struct merges *m);
 /* A pair that is there already takes the new rank, as in the library. */
 void merges_put(struct merges *m, int32_t left, int32_t right, uint32_t rank, int32_t id);
-const struct merge_slot *merges_find(const struct merges *m, int32_t left, int32_t right); /* NULL when absent */
+const struct merge_slot *merges_find(const struct merges *m, int32_t left,
+                                     int32_t right); /* NULL when absent */
 
 /* --- byte-level alphabet (tokenizer_vocab.c) ------------------------------------------------------------------ */
 
@@ -102,7 +104,7 @@ struct added_set {
 };
 
 void added_set_push(struct added_set *s, struct added_token token); /* takes token.text */
-void added_set_finish(struct added_set *s);                         /* sorts; drops the later of two equal texts */
+void added_set_finish(struct added_set *s); /* sorts; drops the later of two equal texts */
 void added_set_fini(struct added_set *s);
 
 /* Walks over text: each call gives the next part, either plain text (token NULL) or a token. */
@@ -132,14 +134,20 @@ struct normalizer {
 bool nfc_is_stable(const char *text, size_t n);
 bool nfc_append(struct buf *out, const char *text, size_t n, struct err *e) MUST_CHECK;
 /* Runs all steps: *out is text itself or lies in one of the two buffers. */
-bool normalize(const struct normalizer *steps, int n_steps, struct str text, struct buf scratch[2], struct str *out,
-               struct err *e) MUST_CHECK;
+bool normalize(const struct normalizer *steps, int n_steps, struct str text, struct buf scratch[2],
+               struct str *out, struct err *e) MUST_CHECK;
 /* Appends text with every `from` replaced. */
 void replace_append(struct buf *out, const char *text, size_t n, const char *from, const char *to);
 
 /* --- pre-tokenizers (tokenizer_pretokenize.c) -------------------------------------------------------------------- */
 
-enum split_behavior { SPLIT_REMOVED, SPLIT_ISOLATED, SPLIT_CONTIGUOUS, SPLIT_MERGED_PREVIOUS, SPLIT_MERGED_NEXT };
+enum split_behavior {
+    SPLIT_REMOVED,
+    SPLIT_ISOLATED,
+    SPLIT_CONTIGUOUS,
+    SPLIT_MERGED_PREVIOUS,
+    SPLIT_MERGED_NEXT
+};
 struct splitter {
     struct regex *regex; /* NULL: only the space is looked after */
     enum split_behavior behavior;
@@ -149,8 +157,9 @@ struct splitter {
 
 typedef bool (*word_fn)(void *ctx, const char *word, size_t n, struct err *e);
 /* Gives each word of text, in order. prefixed: scratch for pieces that get a space, one for each step. */
-bool pretokenize(const struct splitter *steps, int n_steps, struct regex_scratch *scratch, struct buf *prefixed,
-                 const char *text, size_t n, word_fn fn, void *ctx, struct err *e) MUST_CHECK;
+bool pretokenize(const struct splitter *steps, int n_steps, struct regex_scratch *scratch,
+                 struct buf *prefixed, const char *text, size_t n, word_fn fn, void *ctx,
+                 struct err *e) MUST_CHECK;
 
 /* --- BPE (tokenizer_bpe.c) ------------------------------------------------------------------------------------------ */
 
@@ -161,9 +170,9 @@ struct bpe_model {
     bool ignore_merges; /* a word that is a token is taken whole */
     bool byte_fallback; /* an unknown character becomes <0xNN> tokens */
     bool fuse_unk;
-    int32_t unk;                /* -1: unknown symbols are dropped */
-    int32_t byte_symbol[256];   /* byte level: token of a byte, or -1 */
-    int32_t ascii_symbol[128];  /* not byte level: token of a character, or -1 */
+    int32_t unk;                 /* -1: unknown symbols are dropped */
+    int32_t byte_symbol[256];    /* byte level: token of a byte, or -1 */
+    int32_t ascii_symbol[128];   /* not byte level: token of a character, or -1 */
     int32_t fallback_token[256]; /* <0xNN>, or -1 */
 };
 
@@ -178,14 +187,15 @@ struct bpe_scratch {
     size_t symbols_capacity;
     uint64_t *heap; /* rank << 32 | position */
     size_t n_heap, heap_capacity;
-    struct buf word; /* the word in the byte-level alphabet */
+    struct buf word;               /* the word in the byte-level alphabet */
     struct bpe_cache_entry *cache; /* NULL: no cache */
 };
 /* with_cache: worth its memory for a text of some length. */
 void bpe_scratch_init(struct bpe_scratch *s, bool with_cache);
 void bpe_scratch_fini(struct bpe_scratch *s);
 /* n < 2^31. Appends the ids of one word. */
-void bpe_encode_word(const struct bpe_model *m, struct bpe_scratch *s, const char *word, size_t n, struct ids *out);
+void bpe_encode_word(const struct bpe_model *m, struct bpe_scratch *s, const char *word, size_t n,
+                     struct ids *out);
 
 /* --- decoder (tokenizer_decode.c) --------------------------------------------------------------------------------- */
 
@@ -208,7 +218,7 @@ struct tokenizer {
     struct splitter splitters[TOKENIZER_MAX_STEPS];
     int n_splitters;
     struct added_set added_raw, added_normalized;
-    uint8_t *is_special; /* [model.vocab.n_ids] */
+    uint8_t *is_special;       /* [model.vocab.n_ids] */
     struct ids prefix, suffix; /* what the post-processor adds */
     struct decoder decoder;
 };
@@ -221,7 +231,7 @@ void tokenizer_scan(struct str json, struct str *vocab, struct str *merges, stru
 bool tokenizer_read_vocab(struct bpe_model *m, struct str text, const char *where, struct err *e) MUST_CHECK;
 bool tokenizer_read_merges(struct bpe_model *m, struct str text, const char *where, struct err *e) MUST_CHECK;
 /* Fills an empty tokenizer. On failure what was filled is for tokenizer_free. */
-bool tokenizer_load(struct tokenizer *t, const cJSON *root, struct str vocab, struct str merges, const char *where,
-                    struct err *e) MUST_CHECK;
+bool tokenizer_load(struct tokenizer *t, const cJSON *root, struct str vocab, struct str merges,
+                    const char *where, struct err *e) MUST_CHECK;
 
 #endif

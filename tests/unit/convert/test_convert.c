@@ -226,7 +226,7 @@ static void test_threads(void **state)
     (void)state;
     char *checkpoint = write_checkpoint("wide", 0), *outputs[3];
     for (int i = 0; i < 3; i++) {
-        char name[16];
+        char name[32];
         snprintf(name, sizeof name, "threads%d", i + 1);
         outputs[i] = in_scratch(name);
         ASSERT_OK(convert((struct convert_options){.n_threads = i + 1}, checkpoint, outputs[i], e));

@@ -159,10 +159,11 @@ static char *version_in(const char *text, const char *key)
 {
     char *wanted = xasprintf("{\"%s\", \"", key);
     const char *p = strstr(text, wanted);
+    size_t n = strlen(wanted);
 
-    assert_non_null(p);
-    p += strlen(wanted);
     free(wanted);
+    assert_non_null(p);
+    p += n;
     return xasprintf("%.*s", (int)strcspn(p, "\""), p);
 }
 
