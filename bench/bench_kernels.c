@@ -308,8 +308,61 @@ static void bench_attention_shapes(struct pool *pool, const char *name, int roun
         bench_attention(pool, name, shapes[i][0], shapes[i][1], shapes[i][2], shapes[i][3], rounds);
 }
 
+/* Heads of 128 x 128 as in the published models, 64 tokens a call and one. */
+static void run_gated_delta_heads(void *context, int i_thread, int n_threads)
+{
+    const struct gated_delta *heads = context;
+    const char *why;
+    const struct kernels *k = kernel_select(&why);
+    int64_t begin, end;
+    pool_split(16, 1, i_thread, n_threads, &begin, &end);
+    for (int64_t h = begin; h < end; h++)
+        k->gated_delta(&heads[h], 0, 128);
+}
+
+static void bench_gated_delta(struct pool *pool, const char *name, int rounds)
+{
+    static struct gated_delta heads[16];
+    float *memory = xcalloc(16 * (128 * 128 + 4 * 64 * 128) + 128, sizeof *memory), *at = memory;
+    for (int n_tokens = 1; n_tokens <= 64; n_tokens += 63) {
+        at = memory + 128;
+        for (int h = 0; h < 16; h++) {
+            heads[h] = (struct gated_delta){.state = at,
+                                            .y = at + 16384,
+                                            .q = at + 24576,
+                                            .k = at + 32768,
+                                            .v = at + 40960,
+                                            .g = memory,
+                                            .beta = memory + 64,
+                                            .y_stride = 128,
+                                            .state_stride = 128,
+                                            .q_stride = 128,
+                                            .k_stride = 128,
+                                            .v_stride = 128,
+                                            .g_stride = 1,
+                                            .beta_stride = 1,
+                                            .n_tokens = n_tokens,
+                                            .d_k = 128,
+                                            .inverse_d_k = 1.0f / 128,
+                                            .scale = 0.125f};
+            at += 128 * 128 + 4 * 64 * 128;
+        }
+        double best = INFINITY;
+        for (int i = 0; i < rounds; i++) {
+            double start = clock_seconds();
+            pool_run(pool, run_gated_delta_heads, heads);
+            double seconds = clock_seconds() - start;
+            best = seconds < best ? seconds : best;
+        }
+        printf("%-14s 16 heads of 128 x 128, %2d tokens: %8.1f us, %6.2f GFLOP/s\n", name, n_tokens,
+               best * 1e6, 16.0 * n_tokens * 128 * 128 * 7 / best * 1e-9);
+    }
+    free(memory);
+}
+
 #define BENCH_LINEAR_F16(member) bench_linear_shapes(pool, run_##member, #member, true, rounds)
 #define BENCH_LINEAR_F32(member) bench_linear_shapes(pool, run_##member, #member, false, rounds)
+#define BENCH_GATED_DELTA(member) bench_gated_delta(pool, #member, rounds)
 #define BENCH_ATTENTION(member) bench_attention_shapes(pool, #member, rounds)
 #define BENCH_RMS_NORM(member) bench_rows(pool, run_##member, #member, rounds)
 #define BENCH_LAYER_NORM BENCH_RMS_NORM

@@ -32,6 +32,18 @@ enum kernel_level { KERNEL_SCALAR = 0, KERNEL_AVX2, KERNEL_AVX512, KERNEL_LEVELS
 
 /* Outputs may be the same array as an input of elementwise kernels, norms, rope and softmax (y == x, y == a, ..), but
  * not overlap one in another way. Kernels may use up to 64 KB of stack. */
+/* One head of the gated delta rule (Yang et al., "Gated Delta Networks", 2024) over n_tokens, with keys and queries of
+ * mean square 1, so that the state is sqrt(d_k) times the published one. Strides in elements. */
+struct gated_delta {
+    float *y;               /* [n_tokens, d_v] */
+    float *state;           /* [d_k, d_v], read and written */
+    const float *q, *k, *v; /* [n_tokens, d_k], [n_tokens, d_k], [n_tokens, d_v] */
+    const float *g, *beta;  /* [n_tokens]: logarithm of the decay (<= 0), step size */
+    int64_t y_stride, state_stride, q_stride, k_stride, v_stride, g_stride, beta_stride;
+    int64_t n_tokens, d_k;
+    float inverse_d_k, scale;
+};
+
 struct kernels {
     enum kernel_level level;
     const char *name; /* "scalar", "avx2", "avx512" */
@@ -70,6 +82,13 @@ struct kernels {
      * for the others of the n elements y = x. pairs <= half, half + pairs <= n. */
     void (*rope)(float *y, const float *x, const float *cos, const float *sin, int64_t pairs, int64_t half,
                  int64_t n);
+    /* Columns begin .. end of d_v. For each token in order, with e = exp(g):
+     *   m[c] = sum_r k[r] * state[r][c],  p[c] = sum_r q[r] * state[r][c]   (fused, r rising, from +0)
+     *   delta[c] = (v[c] - (m[c] * e) * inverse_d_k) * beta
+     *   y[c] = fma(delta[c], dot(q, k), p[c] * e) * scale
+     *   state[r][c] = fma(k[r], delta[c], state[r][c] * e)
+     * y may not overlap anything else. Columns are independent: threads may split them at will. */
+    void (*gated_delta)(const struct gated_delta *p, int64_t begin, int64_t end);
     /* y = softmax(x) over n: max subtracted, own exp, lane sums, one division per element. */
     void (*softmax)(float *y, const float *x, int64_t n);
 

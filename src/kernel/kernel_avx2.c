@@ -18,6 +18,7 @@
 #include "kernel/body_elementwise.h"
 #include "kernel/body_linear.h"
 #include "kernel/body_attention.h"
+#include "kernel/body_recurrent.h"
 
 const struct kernels kernels_avx2 = {
     .level = KERNEL_AVX2,

@@ -315,6 +315,28 @@ static void k_round_f16__scalar(float *y, const float *x, int64_t n)
         y[i] = f16_round(x[i]);
 }
 
+static void k_gated_delta__scalar(const struct gated_delta *p, int64_t begin, int64_t end)
+{
+    for (int64_t t = 0; t < p->n_tokens; t++) {
+        const float *q = p->q + t * p->q_stride, *k = p->k + t * p->k_stride;
+        float decay = v_exp(p->g[t * p->g_stride]), dot = dot_f32(q, k, p->d_k);
+        for (int64_t c = begin; c < end; c++) {
+            float m = 0, s = 0;
+            for (int64_t r = 0; r < p->d_k; r++) {
+                m = fmaf(k[r], p->state[r * p->state_stride + c], m);
+                s = fmaf(q[r], p->state[r * p->state_stride + c], s);
+            }
+            float memory = m * decay * p->inverse_d_k;
+            float delta = (p->v[t * p->v_stride + c] - memory) * p->beta[t * p->beta_stride];
+            p->y[t * p->y_stride + c] = fmaf(delta, dot, s * decay) * p->scale;
+            for (int64_t r = 0; r < p->d_k; r++) {
+                float *x = &p->state[r * p->state_stride + c];
+                *x = fmaf(k[r], delta, *x * decay);
+            }
+        }
+    }
+}
+
 const struct kernels kernels_scalar = {
     .level = KERNEL_SCALAR,
     .name = "scalar",

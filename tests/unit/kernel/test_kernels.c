@@ -339,6 +339,65 @@ static void check_attention(const char *what, const struct kernels *k)
     }
 }
 
+/* All columns in one call against the twin, then the same tokens one call each and the columns in two parts. */
+static void check_gated_delta(const char *what, const struct kernels *k)
+{
+    struct random_state r = {0x5151515151515151u};
+    for (int round = 0; round < ROUNDS; round++) {
+        struct guard_pool pool = {.n = 0};
+        enum numbers kind = round % 5 == 4 ? NUMBERS_SPECIAL : NUMBERS_PLAIN;
+        int64_t d_k = random_between(&r, 1, 70), d_v = random_between(&r, 1, 70),
+                n = random_between(&r, 1, 5);
+        float *state[3], *y[3], *first = guarded_floats(&pool, &r, d_k * d_v, kind);
+        for (int i = 0; i < 3; i++) {
+            state[i] = guard_alloc(&pool, (size_t)(d_k * d_v) * sizeof(float));
+            y[i] = guard_alloc(&pool, (size_t)(n * d_v) * sizeof(float));
+            memcpy(state[i], first, (size_t)(d_k * d_v) * sizeof(float));
+        }
+        struct gated_delta p = {.y = y[0],
+                                .state = state[0],
+                                .q = guarded_floats(&pool, &r, n * d_k, kind),
+                                .k = guarded_floats(&pool, &r, n * d_k, kind),
+                                .v = guarded_floats(&pool, &r, n * d_v, kind),
+                                .g = guarded_floats(&pool, &r, n, kind),
+                                .beta = guarded_floats(&pool, &r, n, kind),
+                                .y_stride = d_v,
+                                .state_stride = d_v,
+                                .q_stride = d_k,
+                                .k_stride = d_k,
+                                .v_stride = d_v,
+                                .g_stride = 1,
+                                .beta_stride = 1,
+                                .n_tokens = n,
+                                .d_k = d_k,
+                                .inverse_d_k = 1.0f / (float)d_k,
+                                .scale = 0.25f};
+        scalar->gated_delta(&p, 0, d_v);
+        p.y = y[1];
+        p.state = state[1];
+        k->gated_delta(&p, 0, d_v);
+        assert_same_floats(what, y[1], y[0], n * d_v);
+        assert_same_floats(what, state[1], state[0], d_k * d_v);
+        int64_t cut = random_between(&r, 0, d_v);
+        p.state = state[2];
+        p.n_tokens = 1;
+        for (int64_t t = 0; t < n; t++) {
+            struct gated_delta one = p;
+            one.y = y[2] + t * d_v;
+            one.q += t * d_k;
+            one.k += t * d_k;
+            one.v += t * d_v;
+            one.g += t;
+            one.beta += t;
+            k->gated_delta(&one, cut, d_v);
+            k->gated_delta(&one, 0, cut);
+        }
+        assert_same_floats(what, y[2], y[0], n * d_v);
+        assert_same_floats(what, state[2], state[0], d_k * d_v);
+        guard_free_all(&pool);
+    }
+}
+
 #define CHECK_UNARY(member, k)                                                                               \
     do {                                                                                                     \
         check_unary(#member, scalar->member, (k)->member);                                                   \
@@ -353,6 +412,7 @@ static void check_attention(const char *what, const struct kernels *k)
 #define CHECK_ROPE(member, k) check_rope(#member, k)
 #define CHECK_LINEAR_F16(member, k) check_linear(#member, k, true)
 #define CHECK_LINEAR_F32(member, k) check_linear(#member, k, false)
+#define CHECK_GATED_DELTA(member, k) check_gated_delta(#member, k)
 #define CHECK_ATTENTION(member, k) check_attention(#member, k)
 
 /* One test a kernel; the plain C level goes through it, too: it must keep to its arrays and not depend on
