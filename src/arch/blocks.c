@@ -32,7 +32,7 @@ static bool has_rank(struct mil_builder *b, const struct mil_var *x, int rank, c
 /* Dimensions as int32 constants; what does not fit can't be in a model. */
 static struct mil_var *ints_of(struct mil_builder *b, const int64_t *v, int n)
 {
-    int32_t narrow[MIL_RANK_MAX];
+    int32_t narrow[MIL_RANK_MAX] = {0};
     for (int i = 0; i < n; i++) {
         if (v[i] < INT32_MIN || v[i] > INT32_MAX) {
             mil_builder_fail(b, ERR_LIMIT, "a dimension of %lld is larger than int32 can hold",
@@ -56,10 +56,31 @@ struct mil_var *block_scale(struct mil_builder *b, struct mil_var *x, double fac
     return block_binary(b, "mul", x, mil_build_f16(b, factor, NULL), name);
 }
 
-static struct mil_var *unary(struct mil_builder *b, const char *type, struct mil_var *x)
+struct mil_var *block_unary(struct mil_builder *b, const char *type, struct mil_var *x, const char *name)
 {
     const struct mil_build_arg args[] = {ARG("x", x)};
+    return mil_build_op(b, type, name, args, COUNT(args));
+}
+
+struct mil_var *block_reduce(struct mil_builder *b, const char *type, struct mil_var *x, int axis)
+{
+    const struct mil_build_arg args[] = {ARG("x", x),
+                                         ARG("axes", mil_build_ints(b, (int32_t[]){axis}, 1, NULL)),
+                                         ARG("keep_dims", mil_build_bool(b, true, NULL))};
     return mil_build_op(b, type, NULL, args, COUNT(args));
+}
+
+struct mil_var *block_select(struct mil_builder *b, struct mil_var *condition, struct mil_var *yes,
+                             struct mil_var *no)
+{
+    const struct mil_build_arg args[] = {ARG("cond", condition), ARG("a", yes), ARG("b", no)};
+    return mil_build_op(b, "select", NULL, args, COUNT(args));
+}
+
+struct mil_var *block_softmax(struct mil_builder *b, struct mil_var *x, int axis)
+{
+    const struct mil_build_arg args[] = {ARG("x", x), ARG("axis", mil_build_int(b, axis, NULL))};
+    return mil_build_op(b, "softmax", NULL, args, COUNT(args));
 }
 
 static struct mil_var *with_axes(struct mil_builder *b, const char *type, struct mil_var *x,
@@ -106,6 +127,16 @@ struct mil_var *block_reshape(struct mil_builder *b, struct mil_var *x, int rank
     return mil_build_op(b, "reshape", name, args, COUNT(args));
 }
 
+struct mil_var *block_expand(struct mil_builder *b, struct mil_var *x, int axis)
+{
+    return with_axes(b, "expand_dims", x, (int32_t[]){axis}, 1);
+}
+
+struct mil_var *block_squeeze(struct mil_builder *b, struct mil_var *x, int axis)
+{
+    return with_axes(b, "squeeze", x, (int32_t[]){axis}, 1);
+}
+
 struct mil_var *block_transpose(struct mil_builder *b, struct mil_var *x, int rank, const int32_t *perm,
                                 const char *name)
 {
@@ -123,13 +154,25 @@ struct mil_var *block_gather(struct mil_builder *b, const struct mil_value *tabl
     return mil_build_op(b, "gather", name, args, COUNT(args));
 }
 
+static struct mil_var *product(struct mil_builder *b, struct mil_var *x, struct mil_var *y, bool transpose_x,
+                               bool transpose_y, const char *name)
+{
+    const struct mil_build_arg args[] = {ARG("x", x), ARG("y", y),
+                                         ARG("transpose_x", mil_build_bool(b, transpose_x, NULL)),
+                                         ARG("transpose_y", mil_build_bool(b, transpose_y, NULL))};
+    return mil_build_op(b, "matmul", name, args, COUNT(args));
+}
+
 struct mil_var *block_matmul(struct mil_builder *b, struct mil_var *x, struct mil_var *y, bool transpose_y,
                              const char *name)
 {
-    const struct mil_build_arg args[] = {ARG("x", x), ARG("y", y),
-                                         ARG("transpose_x", mil_build_bool(b, false, NULL)),
-                                         ARG("transpose_y", mil_build_bool(b, transpose_y, NULL))};
-    return mil_build_op(b, "matmul", name, args, COUNT(args));
+    return product(b, x, y, false, transpose_y, name);
+}
+
+struct mil_var *block_matmul_transposed(struct mil_builder *b, struct mil_var *x, struct mil_var *y,
+                                        const char *name)
+{
+    return product(b, x, y, true, false, name);
 }
 
 struct mil_var *block_to_channels(struct mil_builder *b, struct mil_var *x)
@@ -189,7 +232,7 @@ struct mil_var *block_rms_norm(struct mil_builder *b, struct mil_var *x, const s
 
 struct mil_var *block_half_sigmoid(struct mil_builder *b, struct mil_var *half_x)
 {
-    struct mil_var *t = block_scale(b, unary(b, "tanh", half_x), 0.5, NULL);
+    struct mil_var *t = block_scale(b, block_unary(b, "tanh", half_x, NULL), 0.5, NULL);
     return block_binary(b, "add", t, mil_build_f16(b, 0.5, NULL), NULL);
 }
 
@@ -256,6 +299,30 @@ struct mil_var *block_rope(struct mil_builder *b, struct mil_var *x, struct mil_
     return block_concat(b, parts, n, 3, name);
 }
 
+struct mil_var *block_read_state(struct mil_builder *b, struct mil_var *state)
+{
+    const struct mil_build_arg args[] = {ARG("input", state)};
+    return mil_build_op(b, "read_state", NULL, args, COUNT(args));
+}
+
+/* begin, end: int32 [rank] */
+static bool write_region(struct mil_builder *b, struct mil_var *state, struct mil_var *old,
+                         struct mil_var *value, struct mil_var *begin, struct mil_var *end, const char *name)
+{
+    const struct mil_build_arg update[] = {ARG("x", old), ARG("update", value), ARG("begin", begin),
+                                           ARG("end", end)};
+    struct mil_var *updated = mil_build_op(b, "slice_update", name, update, COUNT(update));
+    const struct mil_build_arg write[] = {ARG("input", state), ARG("data", updated)};
+    return mil_build_op_n(b, "write_state", suffixed(b, name, "write_state"), write, COUNT(write), NULL, 0);
+}
+
+void block_write_region(struct mil_builder *b, struct mil_var *state, struct mil_var *old,
+                        struct mil_var *value, int rank, const int64_t *begin, const int64_t *end,
+                        const char *name)
+{
+    (void)write_region(b, state, old, value, ints_of(b, begin, rank), ints_of(b, end, rank), name);
+}
+
 struct mil_var *block_write_rows(struct mil_builder *b, struct mil_var *state, struct mil_var *value,
                                  int64_t slot, int64_t head, struct mil_var *position, bool want_result,
                                  const char *name)
@@ -268,15 +335,25 @@ struct mil_var *block_write_rows(struct mil_builder *b, struct mil_var *state, s
                                 ints_of(b, &(int64_t){0}, 1)};
     struct mil_var *end[4] = {ints_of(b, &slot_end, 1), ints_of(b, &head_end, 1),
                               block_binary(b, "add", position, ints_of(b, &t, 1), NULL), ints_of(b, &d, 1)};
-    const struct mil_build_arg read[] = {ARG("input", state)};
-    const struct mil_build_arg update[] = {
-        ARG("x", mil_build_op(b, "read_state", NULL, read, 1)), ARG("update", value),
-        ARG("begin", block_concat(b, begin, 4, 0, NULL)), ARG("end", block_concat(b, end, 4, 0, NULL))};
-    struct mil_var *updated = mil_build_op(b, "slice_update", name, update, COUNT(update));
-    const struct mil_build_arg write[] = {ARG("input", state), ARG("data", updated)};
-    if (!mil_build_op_n(b, "write_state", suffixed(b, name, "write_state"), write, COUNT(write), NULL, 0))
+    struct mil_var *old = block_read_state(b, state);
+    struct mil_var *from = block_concat(b, begin, 4, 0, NULL), *to = block_concat(b, end, 4, 0, NULL);
+    if (!write_region(b, state, old, value, from, to, name))
         return NULL;
-    return want_result ? mil_build_op(b, "read_state", NULL, read, 1) : NULL;
+    return want_result ? block_read_state(b, state) : NULL;
+}
+
+struct mil_var *block_touch_state(struct mil_builder *b, struct mil_var *x, struct mil_var *state)
+{
+    static const int64_t begin[MIL_RANK_MAX] = {0}, end[MIL_RANK_MAX] = {1, 1, 1, 1, 1, 1, 1, 1},
+                         dims[3] = {1, 1, 1};
+    if (!state || mil_builder_failed(b))
+        return NULL;
+    const struct mil_build_arg args[] = {ARG("x", block_read_state(b, state)),
+                                         ARG("begin", ints_of(b, begin, rank_of(state))),
+                                         ARG("end", ints_of(b, end, rank_of(state)))};
+    struct mil_var *element = mil_build_op(b, "slice_by_index", NULL, args, COUNT(args));
+    element = block_scale(b, block_reshape(b, element, 3, dims, NULL), 0.0, NULL);
+    return block_binary(b, "add", x, element, NULL);
 }
 
 struct mil_var *block_attention(struct mil_builder *b, struct mil_var *q, struct mil_var *k,
@@ -288,8 +365,7 @@ struct mil_var *block_attention(struct mil_builder *b, struct mil_var *q, struct
     struct mil_var *scores = block_matmul(b, q, block_repeat_heads(b, k, n), true, NULL);
     struct mil_var *values = block_repeat_heads(b, v, n);
     scores = block_binary(b, "add", block_scale(b, scores, scale, NULL), mask, NULL);
-    const struct mil_build_arg args[] = {ARG("x", scores), ARG("axis", mil_build_int(b, -1, NULL))};
-    return block_matmul(b, mil_build_op(b, "softmax", NULL, args, COUNT(args)), values, false, name);
+    return block_matmul(b, block_softmax(b, scores, -1), values, false, name);
 }
 
 struct mil_var *block_last_row(struct mil_builder *b, struct mil_var *x)

@@ -11,6 +11,13 @@
 /* One op of two operands: "add", "mul", "sub". */
 struct mil_var *block_binary(struct mil_builder *b, const char *type, struct mil_var *x, struct mil_var *y,
                              const char *name);
+/* One op of one operand: "exp", "tanh", "abs". */
+struct mil_var *block_unary(struct mil_builder *b, const char *type, struct mil_var *x, const char *name);
+/* "reduce_sum" or "reduce_max" over one axis, which stays with one element */
+struct mil_var *block_reduce(struct mil_builder *b, const char *type, struct mil_var *x, int axis);
+struct mil_var *block_select(struct mil_builder *b, struct mil_var *condition, struct mil_var *yes,
+                             struct mil_var *no);
+struct mil_var *block_softmax(struct mil_builder *b, struct mil_var *x, int axis);
 /* x times a constant */
 struct mil_var *block_scale(struct mil_builder *b, struct mil_var *x, double factor, const char *name);
 /* begin <= index < end along one axis; all dimensions of x must be known */
@@ -20,6 +27,9 @@ struct mil_var *block_concat(struct mil_builder *b, struct mil_var *const *value
                              const char *name);
 struct mil_var *block_reshape(struct mil_builder *b, struct mil_var *x, int rank, const int64_t *dims,
                               const char *name);
+/* One axis of length 1 more, or less */
+struct mil_var *block_expand(struct mil_builder *b, struct mil_var *x, int axis);
+struct mil_var *block_squeeze(struct mil_builder *b, struct mil_var *x, int axis);
 struct mil_var *block_transpose(struct mil_builder *b, struct mil_var *x, int rank, const int32_t *perm,
                                 const char *name);
 /* Rows of a table, as many and in the order of indices. */
@@ -27,6 +37,9 @@ struct mil_var *block_gather(struct mil_builder *b, const struct mil_value *tabl
                              const char *table_name, const char *name);
 struct mil_var *block_matmul(struct mil_builder *b, struct mil_var *x, struct mil_var *y, bool transpose_y,
                              const char *name);
+/* The product of the transposed x with y. */
+struct mil_var *block_matmul_transposed(struct mil_builder *b, struct mil_var *x, struct mil_var *y,
+                                        const char *name);
 
 /* [1, T, C] -> [1, C, 1, T] and back: the layout of 1x1 convolutions */
 struct mil_var *block_to_channels(struct mil_builder *b, struct mil_var *x);
@@ -57,6 +70,15 @@ struct mil_var *block_rope(struct mil_builder *b, struct mil_var *x, struct mil_
 struct mil_var *block_write_rows(struct mil_builder *b, struct mil_var *state, struct mil_var *value,
                                  int64_t slot, int64_t head, struct mil_var *position, bool want_result,
                                  const char *name);
+struct mil_var *block_read_state(struct mil_builder *b, struct mil_var *state);
+/* Elements begin .. end of every axis of `old`, which was read from the state, become value; then the state
+ * is written. */
+void block_write_region(struct mil_builder *b, struct mil_var *state, struct mil_var *old,
+                        struct mil_var *value, int rank, const int64_t *begin, const int64_t *end,
+                        const char *name);
+/* x [1, T, C] as it is, after a read of one element of a state that the function does not use: compilers
+ * want every declared state read. */
+struct mil_var *block_touch_state(struct mil_builder *b, struct mil_var *x, struct mil_var *state);
 /* q [1, n_q, T, d], k and v [1, n_kv, S, d], mask [1, 1, T, S] of 0 and -inf -> [1, n_q, T, d] */
 struct mil_var *block_attention(struct mil_builder *b, struct mil_var *q, struct mil_var *k,
                                 struct mil_var *v, struct mil_var *mask, double scale, const char *name);

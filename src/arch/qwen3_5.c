@@ -1,0 +1,292 @@
+/* Qwen3.5: gated attention, the decoder chunks, and the package's description of itself.
+ *
+ * States, declared in full by every chunk: keys and values of the full layers; the delta rule's memory of the
+ * linear layers, times sqrt(d_k); the last rows of their convolutions, oldest first. A function that has no
+ * use for a state reads one element of it. infer and prefill are the same graph but for the delta rule.
+ */
+#include <math.h>
+#include <string.h>
+#include "arch/qwen3_5.h"
+
+enum { KV, GDN, CONV, N_STATES };
+
+static bool qwen3_5_matches(const char *model_type)
+{
+    static const char *const types[] = {"qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text"};
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        if (strcmp(model_type, types[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void fill_states(const struct arch_model *m, struct arch_state states[N_STATES])
+{
+    const struct qwen3_5 *q = m->own;
+    states[KV] = (struct arch_state){
+        "model_model_kv_cache_0", 4, {2 * q->n_full, q->n_kv_heads, m->settings.context_length, q->head_dim}};
+    states[GDN] = (struct arch_state){"model_model_gdn_state_0", 3, {q->n_linear * q->n_v, q->d_k, q->d_v}};
+    states[CONV] =
+        (struct arch_state){"model_model_conv_state_0", 3, {q->n_linear, q->kernel - 1, q->conv_dim}};
+}
+
+/* ---- weights of a chunk ---- */
+
+struct full_values {
+    const struct mil_value *q, *gate, *k, *v, *o;
+    const struct mil_value *q_bias, *gate_bias, *k_bias, *v_bias, *o_bias; /* NULL without */
+    const struct mil_value *q_norm, *k_norm;
+};
+
+struct layer_values {
+    const struct mil_value *input_norm, *post_norm;
+    struct full_values full;
+    struct qwen3_5_linear_values linear;
+    struct qwen3_5_mlp_values mlp;
+};
+
+struct chunk_values {
+    int64_t begin, end; /* layers */
+    bool is_last;
+    const struct mil_value *cos, *sin, *norm;
+    struct qwen3_5_chunked chunked;
+    struct layer_values *layers; /* [end - begin] */
+};
+
+/* Every head's rows are its query, then its gate. The gate is halved, because sigmoid is made of tanh(x / 2);
+ * a factor behind the convolution would be folded into the weight by other tools. */
+static const struct mil_value *query_part(struct mil_model *out, const struct qwen3_5 *q,
+                                          const struct st_tensor *t, bool is_gate)
+{
+    if (!t)
+        return NULL;
+    int64_t rows = q->n_heads * q->head_dim, columns = t->rank == 2 ? t->shape[1] : 1;
+    int64_t dims[4] = {rows, columns, 1, 1};
+    struct arch_layout l = arch_layout_of(&t, rows, columns);
+    l.row_block = q->head_dim;
+    l.row_block_stride = 2 * q->head_dim * columns;
+    l.offset = is_gate ? q->head_dim * columns : 0;
+    l.transform = is_gate ? ARCH_HALVE : ARCH_KEEP;
+    l.keep_fp16 = t->rank == 1;
+    return arch_layout_weight(out, &l, t->rank == 2 ? 4 : 1, dims);
+}
+
+static struct full_values make_full(const struct qwen3_5 *q, const struct qwen3_5_full *t,
+                                    struct mil_model *out)
+{
+    return (struct full_values){.q = query_part(out, q, t->projection[QWEN3_5_Q], false),
+                                .gate = query_part(out, q, t->projection[QWEN3_5_Q], true),
+                                .k = arch_linear(out, t->projection[QWEN3_5_K], ARCH_KEEP),
+                                .v = arch_linear(out, t->projection[QWEN3_5_V], ARCH_KEEP),
+                                .o = arch_linear(out, t->projection[QWEN3_5_O], ARCH_KEEP),
+                                .q_bias = query_part(out, q, t->bias[QWEN3_5_Q], false),
+                                .gate_bias = query_part(out, q, t->bias[QWEN3_5_Q], true),
+                                .k_bias = arch_vector(out, t->bias[QWEN3_5_K], ARCH_KEEP),
+                                .v_bias = arch_vector(out, t->bias[QWEN3_5_V], ARCH_KEEP),
+                                .o_bias = arch_vector(out, t->bias[QWEN3_5_O], ARCH_KEEP),
+                                .q_norm = arch_vector(out, t->q_norm, ARCH_ONE_PLUS),
+                                .k_norm = arch_vector(out, t->k_norm, ARCH_ONE_PLUS)};
+}
+
+static void make_values(struct arch_model *m, int i_chunk, struct mil_model *out, struct chunk_values *c)
+{
+    const struct qwen3_5 *q = m->own;
+    arch_chunk_layers(m, i_chunk, &c->begin, &c->end);
+    c->is_last = i_chunk == m->settings.n_chunks - 1;
+    c->cos = arch_rope_table(out, &q->rope, false, m->settings.context_length);
+    c->sin = arch_rope_table(out, &q->rope, true, m->settings.context_length);
+    c->norm = c->is_last ? arch_vector(out, q->norm, ARCH_ONE_PLUS) : NULL;
+    c->chunked = qwen3_5_chunked_constants(qwen3_5_chunk_size(&m->settings), out);
+    c->layers = ARENA_ARRAY(out->arena, struct layer_values, c->end - c->begin);
+    for (int64_t i = c->begin; i < c->end; i++) {
+        const struct qwen3_5_layer *t = &q->layers[i];
+        struct layer_values *v = &c->layers[i - c->begin];
+        v->input_norm = arch_vector(out, t->input_norm, ARCH_ONE_PLUS);
+        v->post_norm = arch_vector(out, t->post_norm, ARCH_ONE_PLUS);
+        if (t->is_full)
+            v->full = make_full(q, &t->full, out);
+        else
+            v->linear = qwen3_5_linear_values(m, &t->linear, out);
+        v->mlp = qwen3_5_mlp_values(m, t, out);
+    }
+}
+
+/* ---- graphs ---- */
+
+/* What one function hands to its layers. */
+struct layer_inputs {
+    struct mil_var *cos, *sin, *mask, *position;
+    struct mil_var *states[N_STATES];
+};
+
+static struct mil_var *normed_heads(const struct qwen3_5 *c, struct mil_builder *b, int64_t i,
+                                    const struct layer_inputs *in, const char *name, struct mil_var *x,
+                                    int64_t n_heads, const struct mil_value *norm)
+{
+    struct arena *a = mil_builder_arena(b);
+    x = block_rms_norm(b, block_to_heads(b, x, n_heads), norm, c->rms_norm_eps,
+                       qwen3_5_name(b, i, arena_printf(a, "self_attn_%s_norm", name)));
+    return block_rope(b, x, in->cos, in->sin, c->rotary_dim,
+                      qwen3_5_name(b, i, arena_printf(a, "self_attn_%s_rope", name)));
+}
+
+static struct mil_var *build_full(const struct arch_model *m, struct mil_builder *b, int64_t i,
+                                  const struct full_values *w, const struct layer_inputs *in,
+                                  struct mil_var *x)
+{
+    const struct qwen3_5 *c = m->own;
+    int64_t k_slot = c->layers[i].index, v_slot = c->n_full + k_slot;
+    x = block_to_channels(b, x);
+    struct mil_var *q = block_linear(b, x, w->q, w->q_bias, qwen3_5_name(b, i, "self_attn_q_proj"));
+    struct mil_var *gate =
+        block_linear(b, x, w->gate, w->gate_bias, qwen3_5_name(b, i, "self_attn_gate_proj"));
+    struct mil_var *k = block_linear(b, x, w->k, w->k_bias, qwen3_5_name(b, i, "self_attn_k_proj"));
+    struct mil_var *v = block_linear(b, x, w->v, w->v_bias, qwen3_5_name(b, i, "self_attn_v_proj"));
+    v = block_to_heads(b, v, c->n_kv_heads);
+    q = normed_heads(c, b, i, in, "q", q, c->n_heads, w->q_norm);
+    k = normed_heads(c, b, i, in, "k", k, c->n_kv_heads, w->k_norm);
+    block_write_rows(b, in->states[KV], k, k_slot, 0, in->position, false,
+                     qwen3_5_name(b, i, "k_cache_update"));
+    struct mil_var *cache = block_write_rows(b, in->states[KV], v, v_slot, 0, in->position, true,
+                                             qwen3_5_name(b, i, "v_cache_update"));
+    struct mil_var *keys = block_slice(b, cache, 0, k_slot, k_slot + 1, qwen3_5_name(b, i, "k_cache"));
+    struct mil_var *values = block_slice(b, cache, 0, v_slot, v_slot + 1, qwen3_5_name(b, i, "v_cache"));
+    struct mil_var *y = block_attention(b, q, keys, values, in->mask, 1.0 / sqrt((double)c->head_dim),
+                                        qwen3_5_name(b, i, "self_attn_values"));
+    y = block_binary(b, "mul", block_from_heads(b, y), block_half_sigmoid(b, gate), NULL);
+    y = block_linear(b, y, w->o, w->o_bias, qwen3_5_name(b, i, "self_attn_o_proj"));
+    return block_from_channels(b, y, NULL);
+}
+
+static struct mil_var *build_layer(const struct arch_model *m, const struct chunk_values *c,
+                                   struct mil_builder *b, int64_t i, const struct layer_inputs *in,
+                                   struct mil_var *x)
+{
+    const struct qwen3_5 *q = m->own;
+    const struct layer_values *w = &c->layers[i - c->begin];
+    struct mil_var *y =
+        block_rms_norm(b, x, w->input_norm, q->rms_norm_eps, qwen3_5_name(b, i, "input_layernorm"));
+    y = q->layers[i].is_full
+            ? build_full(m, b, i, &w->full, in, y)
+            : qwen3_5_build_linear(m, b, i, &w->linear, &c->chunked, y, in->states[GDN], in->states[CONV]);
+    x = block_binary(b, "add", x, y, NULL);
+    y = block_rms_norm(b, x, w->post_norm, q->rms_norm_eps, qwen3_5_name(b, i, "post_attention_layernorm"));
+    return block_binary(b, "add", x, qwen3_5_build_mlp(m, b, i, &w->mlp, y), qwen3_5_name(b, i, "output"));
+}
+
+/* Reads of the states that none of these layers uses. */
+static struct mil_var *touch_unused(const struct qwen3_5 *q, const struct chunk_values *c,
+                                    struct mil_builder *b, const struct layer_inputs *in, struct mil_var *x)
+{
+    int64_t n_full = 0;
+    for (int64_t i = c->begin; i < c->end; i++)
+        n_full += q->layers[i].is_full;
+    if (n_full == 0)
+        x = block_touch_state(b, x, in->states[KV]);
+    if (n_full == c->end - c->begin)
+        x = block_touch_state(b, block_touch_state(b, x, in->states[GDN]), in->states[CONV]);
+    return x;
+}
+
+static bool build_function(const struct arch_model *m, const struct chunk_values *c,
+                           const struct arch_state *states, struct mil_model *out, const char *name,
+                           int64_t t, struct err *e)
+{
+    const struct qwen3_5 *q = m->own;
+    struct mil_builder *b = mil_builder_new(out, name, "CoreML8");
+    int64_t hidden_shape[3] = {1, t, m->hidden_size}, mask_shape[4] = {1, 1, t, m->settings.context_length};
+    int64_t one = 1;
+    struct layer_inputs in = {0};
+    struct mil_var *x = mil_build_input(b, "hidden_states", MIL_FP16, 3, hidden_shape);
+    struct mil_var *position_ids = mil_build_input(b, "position_ids", MIL_INT32, 1, &t);
+    in.mask = mil_build_input(b, "causal_mask", MIL_FP16, 4, mask_shape);
+    in.position = mil_build_input(b, "current_pos", MIL_INT32, 1, &one);
+    for (int i = 0; i < N_STATES; i++)
+        in.states[i] = mil_build_state(b, states[i].name, MIL_FP16, states[i].rank, states[i].shape);
+    in.cos = block_rope_rows(b, c->cos, position_ids, "rope_cos");
+    in.sin = block_rope_rows(b, c->sin, position_ids, "rope_sin");
+    x = touch_unused(q, c, b, &in, x);
+    for (int64_t i = c->begin; i < c->end && !mil_builder_failed(b); i++)
+        x = build_layer(m, c, b, i, &in, x);
+    if (c->is_last)
+        x = block_rms_norm(b, block_last_row(b, x), c->norm, q->rms_norm_eps, "norm");
+    if (x)
+        mil_build_rename(b, x, "output_hidden_states");
+    return mil_builder_finish(b, &x, 1, e) || err_wrap(e, "function %s", name);
+}
+
+static bool qwen3_5_build_chunk(struct arch_model *m, int i_chunk, struct mil_model *out, struct err *e)
+{
+    struct chunk_values c;
+    struct arch_state states[N_STATES];
+    fill_states(m, states);
+    make_values(m, i_chunk, out, &c);
+    if (!build_function(m, &c, states, out, "infer", 1, e) ||
+        !build_function(m, &c, states, out, "prefill", m->settings.batch_size, e))
+        return err_wrap(e, "chunk %d", i_chunk + 1);
+    arch_describe_chunk(m, i_chunk, states, N_STATES, out);
+    return true;
+}
+
+static bool qwen3_5_build_embeddings(struct arch_model *m, struct mil_model *out, struct err *e)
+{
+    const struct qwen3_5 *q = m->own;
+    return arch_build_embeddings(m, q->embeddings, out, e);
+}
+
+static bool qwen3_5_build_head(struct arch_model *m, struct mil_model *out, struct err *e)
+{
+    const struct qwen3_5 *q = m->own;
+    return arch_build_head(m, q->head, out, e);
+}
+
+/* ---- meta.yaml ---- */
+
+static void fill_state_meta(const struct qwen3_5 *q, int64_t n_layers, const struct arch_state *s,
+                            bool is_full, struct meta_state *out)
+{
+    out->name = xstrdup(s->name);
+    out->dtype = xstrdup("float16");
+    out->rank = s->rank;
+    for (int i = 0; i < s->rank; i++)
+        out->shape[i] = s->shape[i];
+    out->layers = xcalloc((size_t)n_layers, sizeof *out->layers);
+    for (int64_t i = 0; i < n_layers; i++) {
+        if (q->layers[i].is_full == is_full)
+            out->layers[out->n_layers++] = (int)i;
+    }
+}
+
+static void qwen3_5_fill_meta(const struct arch_model *m, struct meta *meta)
+{
+    const struct qwen3_5 *q = m->own;
+    struct arch_state states[N_STATES];
+    fill_states(m, states);
+    meta->recurrent_state = true;
+    meta->prefill_full_batches_only = true;
+    meta->gdn_chunk_size = qwen3_5_chunk_size(&m->settings);
+    if (q->is_moe) {
+        meta->moe_experts = (int)q->n_experts;
+        meta->moe_experts_per_token = (int)q->n_chosen;
+        meta->moe_evaluation = xstrdup("dense");
+    }
+    meta->n_layer_types = (int)m->n_layers;
+    meta->layer_types = xcalloc((size_t)m->n_layers, sizeof *meta->layer_types);
+    for (int64_t i = 0; i < m->n_layers; i++)
+        meta->layer_types[i] = xstrdup(q->layers[i].is_full ? "full" : "linear");
+    meta->n_states = N_STATES;
+    meta->states = xcalloc(N_STATES, sizeof *meta->states);
+    for (int i = 0; i < N_STATES; i++)
+        fill_state_meta(q, m->n_layers, &states[i], i == KV, &meta->states[i]);
+}
+
+const struct arch_family arch_qwen3_5 = {
+    .name = "qwen3_5",
+    .default_prefix = "qwen35",
+    .matches = qwen3_5_matches,
+    .open = qwen3_5_open,
+    .build_embeddings = qwen3_5_build_embeddings,
+    .build_chunk = qwen3_5_build_chunk,
+    .build_head = qwen3_5_build_head,
+    .fill_meta = qwen3_5_fill_meta,
+};

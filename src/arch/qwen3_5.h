@@ -1,0 +1,116 @@
+/* Qwen3.5 inside arch: the parsed checkpoint, and what its three files build of a layer.
+ *
+ * A layer is x += mixer(norm(x)); x += mlp(norm(x)). The mixer is gated attention (full layers) or a gated
+ * delta rule (linear layers), the MLP is dense or a mixture of experts. Norm weights are stored minus one.
+ */
+#ifndef MILKIT_ARCH_QWEN3_5_H
+#define MILKIT_ARCH_QWEN3_5_H
+
+#include "arch/blocks.h"
+#include "arch/family.h"
+
+#define QWEN3_5_KERNEL_MAX 64 /* taps of the convolution */
+
+enum { QWEN3_5_Q, QWEN3_5_K, QWEN3_5_V, QWEN3_5_O, QWEN3_5_PROJECTIONS };
+
+struct qwen3_5_full {
+    const struct st_tensor *projection[QWEN3_5_PROJECTIONS], *bias[QWEN3_5_PROJECTIONS]; /* bias: or NULL */
+    const struct st_tensor *q_norm, *k_norm;
+};
+
+struct qwen3_5_linear {
+    const struct st_tensor *qkv, *z, *a, *b, *conv, *a_log, *dt_bias, *norm, *out;
+};
+
+struct qwen3_5_gated {
+    const struct st_tensor *gate, *up, *down;
+};
+
+struct qwen3_5_experts {
+    const struct st_tensor *router, *shared_gate;
+    struct qwen3_5_gated shared;
+    bool packed; /* one tensor for all experts: n 1, gate holds gate and up, else one an expert */
+    int64_t n;
+    const struct st_tensor **gate, **up, **down; /* [n]; up: NULL when packed */
+};
+
+struct qwen3_5_layer {
+    bool is_full;
+    int64_t index; /* among the layers of its kind */
+    const struct st_tensor *input_norm, *post_norm;
+    struct qwen3_5_full full;     /* is_full */
+    struct qwen3_5_linear linear; /* else */
+    struct qwen3_5_gated mlp;     /* dense */
+    struct qwen3_5_experts experts;
+};
+
+struct qwen3_5 {
+    const char *prefix; /* of the tensors: "model." or "model.language_model." */
+    int64_t n_heads, n_kv_heads, head_dim, rotary_dim;
+    int64_t n_k, n_v, d_k, d_v, kernel, conv_dim; /* of the linear layers */
+    int64_t intermediate_size;                    /* dense */
+    bool is_moe;
+    int64_t n_experts, n_chosen, expert_size, shared_size;
+    int64_t n_full, n_linear; /* layers, both at least 1 */
+    double rms_norm_eps;
+    bool attention_bias, tie_word_embeddings;
+    struct arch_rope rope;
+    const struct st_tensor *embeddings, *norm, *head;
+    struct qwen3_5_layer *layers; /* [n_layers] */
+};
+
+/* Parses config.json and finds all tensors (qwen3_5_config.c). */
+bool qwen3_5_open(struct arch_model *m, struct err *e) MUST_CHECK;
+
+static inline const char *qwen3_5_name(struct mil_builder *b, int64_t layer, const char *what)
+{
+    return arena_printf(mil_builder_arena(b), "layers_%lld_%s", (long long)layer, what);
+}
+
+/* ---- gated delta rule (qwen3_5_linear.c) ---- */
+
+/* Weights of a layer: made once, referred to by both functions. */
+struct qwen3_5_linear_values {
+    const struct mil_value *qkv, *z, *a, *dt_bias, *b, *decay, *norm, *out;
+    const struct mil_value *taps[QWEN3_5_KERNEL_MAX]; /* [conv_dim] each */
+};
+/* Constants of the chunked form for chunks of `size` tokens. */
+struct qwen3_5_chunked {
+    int64_t size;
+    int n_levels;
+    const struct mil_value *through; /* [i, s]: 1 where s <= i */
+    const struct mil_value *before;  /* [i, j]: 1 where j < i */
+    const struct mil_value *after;   /* [s, j]: 1 where s > j */
+    const struct mil_value *identity;
+    const struct mil_value *level[32]; /* lower left block of every 2 << level wide diagonal block */
+};
+struct qwen3_5_linear_values qwen3_5_linear_values(const struct arch_model *m, const struct qwen3_5_linear *t,
+                                                   struct mil_model *out);
+struct qwen3_5_chunked qwen3_5_chunked_constants(int64_t size, struct mil_model *out);
+/* x [1, T, H] normed -> [1, T, H]; updates the layer's part of both states. T 1: the recurrence. */
+struct mil_var *qwen3_5_build_linear(const struct arch_model *m, struct mil_builder *b, int64_t layer,
+                                     const struct qwen3_5_linear_values *w,
+                                     const struct qwen3_5_chunked *chunked, struct mil_var *x,
+                                     struct mil_var *gdn_state, struct mil_var *conv_state);
+/* Tokens of a chunk: what the settings ask for, else the largest power of two up to 64 in the batch. */
+int64_t qwen3_5_chunk_size(const struct arch_settings *s);
+
+/* ---- MLP (qwen3_5_moe.c) ---- */
+
+struct qwen3_5_gated_values {
+    const struct mil_value *gate, *up, *down;
+};
+struct qwen3_5_mlp_values {
+    struct qwen3_5_gated_values gated;                    /* dense, or the shared expert */
+    const struct mil_value *router, *shared_gate, *order; /* order [1, E, 1, 1]: E, E - 1, .. 1 */
+    int64_t group_size;                                   /* experts of one convolution */
+    int n_groups;
+    struct qwen3_5_gated_values *groups; /* [n_groups] */
+};
+struct qwen3_5_mlp_values qwen3_5_mlp_values(const struct arch_model *m, const struct qwen3_5_layer *t,
+                                             struct mil_model *out);
+/* x [1, T, H] normed -> [1, T, H] */
+struct mil_var *qwen3_5_build_mlp(const struct arch_model *m, struct mil_builder *b, int64_t layer,
+                                  const struct qwen3_5_mlp_values *w, struct mil_var *x);
+
+#endif

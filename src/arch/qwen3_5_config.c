@@ -1,0 +1,333 @@
+/* Qwen3.5: config.json and the tensors of a checkpoint, in all published layouts.
+ *
+ * Multimodal wrapper (settings in text_config, names under model.language_model.) or plain text model (names
+ * under model.); dense or mixture of experts, whose experts are packed into one tensor or have one each.
+ * Vision tensors and those of the multi-token prediction (model.visual., mtp.) are left out.
+ */
+#include <string.h>
+#include "arch/qwen3_5.h"
+
+#define SIZE_MAX_ANY 16777216 /* of a hidden size or vocabulary; products of two stay far below int64 */
+#define HEADS_MAX 65536
+#define EXPERTS_MAX 2048 /* fp16 counts them exactly */
+
+static const char *const projection_names[QWEN3_5_PROJECTIONS] = {"q", "k", "v", "o"};
+
+/* ---- configuration ---- */
+
+static bool check_variants(const struct arch_model *m, const char *where, struct err *e)
+{
+    const char *activation = "silu";
+    bool has_gate = true;
+    if (!json_get_string(m->text_config, "hidden_act", &activation, where, e) ||
+        !json_get_bool(m->text_config, "attn_output_gate", &has_gate, where, e))
+        return false;
+    if (strcmp(activation, "silu") != 0 && strcmp(activation, "swish") != 0)
+        return err_set(e, ERR_UNSUPPORTED, "%s: key hidden_act: expected silu, found \"%s\"", where,
+                       activation);
+    return has_gate || err_set(e, ERR_UNSUPPORTED,
+                               "%s: key attn_output_gate: attention of this family has an output gate, found "
+                               "false",
+                               where);
+}
+
+/* The list of layer types wins over the interval that makes one. */
+static bool read_layer_types(struct arch_model *m, struct qwen3_5 *q, const char *where, struct err *e)
+{
+    int64_t interval = 4, i = 0;
+    const cJSON *types = json_get(m->text_config, "layer_types");
+    bool has_list = types && !cJSON_IsNull(types);
+    if (!arch_get_size(m, m->text_config, "full_attention_interval", 10000, &interval, e))
+        return false;
+    if (has_list && !cJSON_IsArray(types))
+        return err_set(e, ERR_FORMAT, "%s: key layer_types: expected an array, found %s", where,
+                       json_type_name(types));
+    q->layers = ARENA_ARRAY(m->arena, struct qwen3_5_layer, m->n_layers);
+    for (const cJSON *t = has_list ? types->child : NULL; t; t = t->next, i++) {
+        const char *name = cJSON_IsString(t) ? t->valuestring : json_type_name(t);
+        bool is_full = strcmp(name, "full_attention") == 0;
+        if (!cJSON_IsString(t) || (!is_full && strcmp(name, "linear_attention") != 0))
+            return err_set(e, ERR_UNSUPPORTED,
+                           "%s: key layer_types: expected linear_attention or full_attention, found %s for "
+                           "layer %lld",
+                           where, name, (long long)i);
+        if (i < m->n_layers)
+            q->layers[i].is_full = is_full;
+    }
+    if (has_list && i != m->n_layers)
+        return err_set(e, ERR_FORMAT, "%s: key layer_types: expected %lld entries, found %lld", where,
+                       (long long)m->n_layers, (long long)i);
+    for (i = 0; i < m->n_layers; i++) {
+        struct qwen3_5_layer *l = &q->layers[i];
+        if (!has_list)
+            l->is_full = (i + 1) % interval == 0;
+        l->index = l->is_full ? q->n_full++ : q->n_linear++;
+    }
+    if (q->n_full == 0 || q->n_linear == 0)
+        return err_set(
+            e, ERR_UNSUPPORTED,
+            "%s: key layer_types: expected layers of both types (the package has states for both), "
+            "found only %s_attention",
+            where, q->n_full ? "full" : "linear");
+    return true;
+}
+
+static bool check_multiple(const char *where, const char *key, int64_t value, const char *of, int64_t divisor,
+                           struct err *e)
+{
+    return value % divisor == 0 || err_set(e, ERR_FORMAT, "%s: %s %lld is not a multiple of %s %lld", where,
+                                           key, (long long)value, of, (long long)divisor);
+}
+
+static bool read_experts(struct arch_model *m, struct qwen3_5 *q, const char *where, struct err *e)
+{
+    const cJSON *c = m->text_config;
+    q->n_experts = 256;
+    q->n_chosen = 8;
+    q->expert_size = q->shared_size = 512;
+    if (!arch_get_size(m, c, "num_experts", EXPERTS_MAX, &q->n_experts, e) ||
+        !arch_get_size(m, c, "num_experts_per_tok", EXPERTS_MAX, &q->n_chosen, e) ||
+        !arch_get_size(m, c, "moe_intermediate_size", SIZE_MAX_ANY, &q->expert_size, e) ||
+        !arch_get_size(m, c, "shared_expert_intermediate_size", SIZE_MAX_ANY, &q->shared_size, e))
+        return false;
+    return q->n_chosen <= q->n_experts ||
+           err_set(e, ERR_FORMAT, "%s: num_experts_per_tok %lld is more than num_experts %lld", where,
+                   (long long)q->n_chosen, (long long)q->n_experts);
+}
+
+static bool read_linear(struct arch_model *m, struct qwen3_5 *q, const char *where, struct err *e)
+{
+    const cJSON *c = m->text_config;
+    q->n_k = 16;
+    q->n_v = 32;
+    q->d_k = q->d_v = 128;
+    q->kernel = 4;
+    if (!arch_get_size(m, c, "linear_num_key_heads", HEADS_MAX, &q->n_k, e) ||
+        !arch_get_size(m, c, "linear_num_value_heads", HEADS_MAX, &q->n_v, e) ||
+        !arch_get_size(m, c, "linear_key_head_dim", HEADS_MAX, &q->d_k, e) ||
+        !arch_get_size(m, c, "linear_value_head_dim", HEADS_MAX, &q->d_v, e) ||
+        !arch_get_size(m, c, "linear_conv_kernel_dim", QWEN3_5_KERNEL_MAX, &q->kernel, e) ||
+        !check_multiple(where, "linear_num_value_heads", q->n_v, "linear_num_key_heads", q->n_k, e))
+        return false;
+    if (q->kernel < 2)
+        return err_set(e, ERR_UNSUPPORTED, "%s: key linear_conv_kernel_dim: expected 2 to %d, found %lld",
+                       where, QWEN3_5_KERNEL_MAX, (long long)q->kernel);
+    q->conv_dim = 2 * q->n_k * q->d_k + q->n_v * q->d_v;
+    return true;
+}
+
+/* At the top of a wrapper or among its text settings; a published wrapper has it in both places. */
+static bool read_tying(const struct arch_model *m, struct qwen3_5 *q, const char *where, struct err *e)
+{
+    return json_get_bool(m->text_config, "tie_word_embeddings", &q->tie_word_embeddings, where, e) &&
+           json_get_bool(m->config, "tie_word_embeddings", &q->tie_word_embeddings, where, e);
+}
+
+static bool read_config(struct arch_model *m, struct qwen3_5 *q, struct err *e)
+{
+    const cJSON *c = m->text_config;
+    const char *where = arch_config_path(m), *type = "";
+    if (!json_get_string(m->config, "model_type", &type, where, e))
+        return false;
+    q->is_moe = strncmp(type, "qwen3_5_moe", 11) == 0;
+    m->vocab_size = 248320;
+    m->hidden_size = q->is_moe ? 2048 : 4096;
+    m->n_layers = q->is_moe ? 40 : 32;
+    q->intermediate_size = 12288;
+    q->n_heads = 16;
+    q->n_kv_heads = q->is_moe ? 2 : 4;
+    q->head_dim = 256;
+    q->rms_norm_eps = 1e-6;
+    if (!arch_get_size(m, c, "vocab_size", SIZE_MAX_ANY, &m->vocab_size, e) ||
+        !arch_get_size(m, c, "hidden_size", SIZE_MAX_ANY, &m->hidden_size, e) ||
+        !arch_get_size(m, c, "num_hidden_layers", 10000, &m->n_layers, e) ||
+        !arch_get_size(m, c, "intermediate_size", SIZE_MAX_ANY, &q->intermediate_size, e) ||
+        !arch_get_size(m, c, "num_attention_heads", HEADS_MAX, &q->n_heads, e) ||
+        !arch_get_size(m, c, "num_key_value_heads", HEADS_MAX, &q->n_kv_heads, e) ||
+        !arch_get_size(m, c, "head_dim", HEADS_MAX, &q->head_dim, e) ||
+        !json_get_double(c, "rms_norm_eps", &q->rms_norm_eps, where, e) ||
+        !json_get_bool(c, "attention_bias", &q->attention_bias, where, e) || !read_tying(m, q, where, e) ||
+        !check_multiple(where, "num_attention_heads", q->n_heads, "num_key_value_heads", q->n_kv_heads, e))
+        return false;
+    if (!(q->rms_norm_eps >= 0 && q->rms_norm_eps < 1))
+        return err_set(e, ERR_FORMAT, "%s: key rms_norm_eps: expected a small positive number, found %g",
+                       where, q->rms_norm_eps);
+    return check_variants(m, where, e) && read_linear(m, q, where, e) &&
+           (!q->is_moe || read_experts(m, q, where, e)) &&
+           arch_read_partial_rope(m, q->head_dim, 0.25, &q->rotary_dim, &q->rope, e) &&
+           read_layer_types(m, q, where, e);
+}
+
+static bool check_chunk_size(const struct arch_settings *s, struct err *e)
+{
+    int64_t size = s->gdn_chunk;
+    if (size == 0)
+        return true;
+    if (size < 0 || (size & (size - 1)) != 0 || s->batch_size % size != 0)
+        return err_set(e, ERR_USAGE,
+                       "delta rule chunk: expected a power of two that divides the batch size %lld, found "
+                       "%lld",
+                       (long long)s->batch_size, (long long)size);
+    return true;
+}
+
+/* ---- tensors ---- */
+
+/* Finds one layer's tensors by the rest of their names. */
+struct finder {
+    struct arch_model *m;
+    const char *prefix;
+    int64_t layer;
+    bool ok;
+    struct err *e;
+};
+
+static const char *full_name(const struct finder *f, const char *name)
+{
+    return arena_printf(f->m->arena, "%slayers.%lld.%s", f->prefix, (long long)f->layer, name);
+}
+
+static const struct st_tensor *find(struct finder *f, const char *name, int rank, int64_t a, int64_t b,
+                                    int64_t c)
+{
+    const int64_t shape[3] = {a, b, c};
+    if (!f->ok)
+        return NULL;
+    const struct st_tensor *t = arch_require_tensor(f->m, full_name(f, name), rank, shape, f->e);
+    f->ok = t != NULL;
+    return t;
+}
+
+static const struct st_tensor *vector(struct finder *f, const char *name, int64_t n)
+{
+    return find(f, name, 1, n, 0, 0);
+}
+
+static const struct st_tensor *matrix(struct finder *f, const char *name, int64_t rows, int64_t columns)
+{
+    return find(f, name, 2, rows, columns, 0);
+}
+
+static void find_full(struct finder *f, const struct qwen3_5 *q, struct qwen3_5_full *t)
+{
+    int64_t h = f->m->hidden_size, width = q->n_heads * q->head_dim, kv_width = q->n_kv_heads * q->head_dim;
+    /* The query projection gives a query and a gate for every head. */
+    const int64_t rows[QWEN3_5_PROJECTIONS] = {2 * width, kv_width, kv_width, h},
+                  columns[QWEN3_5_PROJECTIONS] = {h, h, h, width};
+    for (int p = 0; p < QWEN3_5_PROJECTIONS; p++) {
+        char name[64];
+        snprintf(name, sizeof name, "self_attn.%s_proj.weight", projection_names[p]);
+        t->projection[p] = matrix(f, name, rows[p], columns[p]);
+        snprintf(name, sizeof name, "self_attn.%s_proj.bias", projection_names[p]);
+        t->bias[p] = q->attention_bias ? vector(f, name, rows[p]) : NULL;
+    }
+    t->q_norm = vector(f, "self_attn.q_norm.weight", q->head_dim);
+    t->k_norm = vector(f, "self_attn.k_norm.weight", q->head_dim);
+}
+
+static void find_linear(struct finder *f, const struct qwen3_5 *q, struct qwen3_5_linear *t)
+{
+    int64_t h = f->m->hidden_size, width = q->n_v * q->d_v;
+    t->qkv = matrix(f, "linear_attn.in_proj_qkv.weight", q->conv_dim, h);
+    t->z = matrix(f, "linear_attn.in_proj_z.weight", width, h);
+    t->a = matrix(f, "linear_attn.in_proj_a.weight", q->n_v, h);
+    t->b = matrix(f, "linear_attn.in_proj_b.weight", q->n_v, h);
+    t->conv = find(f, "linear_attn.conv1d.weight", 3, q->conv_dim, 1, q->kernel);
+    t->a_log = vector(f, "linear_attn.A_log", q->n_v);
+    t->dt_bias = vector(f, "linear_attn.dt_bias", q->n_v);
+    t->norm = vector(f, "linear_attn.norm.weight", q->d_v);
+    t->out = matrix(f, "linear_attn.out_proj.weight", h, width);
+}
+
+static void find_gated(struct finder *f, const char *name, int64_t size, struct qwen3_5_gated *t)
+{
+    char full[96];
+    int64_t h = f->m->hidden_size;
+    snprintf(full, sizeof full, "%s.gate_proj.weight", name);
+    t->gate = matrix(f, full, size, h);
+    snprintf(full, sizeof full, "%s.up_proj.weight", name);
+    t->up = matrix(f, full, size, h);
+    snprintf(full, sizeof full, "%s.down_proj.weight", name);
+    t->down = matrix(f, full, h, size);
+}
+
+static void find_experts(struct finder *f, const struct qwen3_5 *q, struct qwen3_5_experts *t)
+{
+    int64_t h = f->m->hidden_size, n = q->n_experts, size = q->expert_size;
+    t->router = matrix(f, "mlp.gate.weight", n, h);
+    t->shared_gate = matrix(f, "mlp.shared_expert_gate.weight", 1, h);
+    find_gated(f, "mlp.shared_expert", q->shared_size, &t->shared);
+    /* Packed unless there is a tensor of the first expert. */
+    t->packed = !arch_find_tensor(f->m, full_name(f, "mlp.experts.0.gate_proj.weight"));
+    t->n = t->packed ? 1 : n;
+    t->gate = ARENA_ARRAY(f->m->arena, const struct st_tensor *, t->n);
+    t->up = ARENA_ARRAY(f->m->arena, const struct st_tensor *, t->n);
+    t->down = ARENA_ARRAY(f->m->arena, const struct st_tensor *, t->n);
+    if (t->packed) {
+        t->gate[0] = find(f, "mlp.experts.gate_up_proj", 3, n, 2 * size, h);
+        t->down[0] = find(f, "mlp.experts.down_proj", 3, n, h, size);
+        return;
+    }
+    for (int64_t i = 0; i < n && f->ok; i++) {
+        struct qwen3_5_gated expert;
+        char name[64];
+        snprintf(name, sizeof name, "mlp.experts.%lld", (long long)i);
+        find_gated(f, name, size, &expert);
+        t->gate[i] = expert.gate;
+        t->up[i] = expert.up;
+        t->down[i] = expert.down;
+    }
+}
+
+static bool find_layer(struct arch_model *m, const struct qwen3_5 *q, int64_t i, struct err *e)
+{
+    struct qwen3_5_layer *l = &q->layers[i];
+    struct finder f = {.m = m, .prefix = q->prefix, .layer = i, .ok = true, .e = e};
+    l->input_norm = vector(&f, "input_layernorm.weight", m->hidden_size);
+    l->post_norm = vector(&f, "post_attention_layernorm.weight", m->hidden_size);
+    if (l->is_full)
+        find_full(&f, q, &l->full);
+    else
+        find_linear(&f, q, &l->linear);
+    if (q->is_moe)
+        find_experts(&f, q, &l->experts);
+    else
+        find_gated(&f, "mlp", q->intermediate_size, &l->mlp);
+    return f.ok;
+}
+
+static bool find_tensors(struct arch_model *m, struct qwen3_5 *q, struct err *e)
+{
+    int64_t table[2] = {m->vocab_size, m->hidden_size};
+    q->prefix = "model.language_model.";
+    if (!arch_find_tensor(m, "model.language_model.embed_tokens.weight"))
+        q->prefix = "model.";
+    q->embeddings =
+        arch_require_tensor(m, arena_printf(m->arena, "%sembed_tokens.weight", q->prefix), 2, table, e);
+    if (!q->embeddings)
+        return false;
+    q->norm =
+        arch_require_tensor(m, arena_printf(m->arena, "%snorm.weight", q->prefix), 1, &m->hidden_size, e);
+    if (!q->norm)
+        return false;
+    /* A stored head is used whatever tie_word_embeddings says. */
+    q->head = q->embeddings;
+    if (!q->tie_word_embeddings || arch_find_tensor(m, "lm_head.weight")) {
+        q->head = arch_require_tensor(m, "lm_head.weight", 2, table, e);
+        if (!q->head)
+            return q->tie_word_embeddings ? false
+                                          : err_wrap(e, "the embeddings are not tied (tie_word_embeddings)");
+    }
+    for (int64_t i = 0; i < m->n_layers; i++) {
+        if (!find_layer(m, q, i, e))
+            return false;
+    }
+    return true;
+}
+
+bool qwen3_5_open(struct arch_model *m, struct err *e)
+{
+    struct qwen3_5 *q = ARENA_NEW(m->arena, struct qwen3_5);
+    m->own = q;
+    return read_config(m, q, e) && check_chunk_size(&m->settings, e) && find_tensors(m, q, e);
+}
