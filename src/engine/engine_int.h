@@ -162,7 +162,7 @@ struct compiler {
     int cap_steps, cap_storages;
     struct mask_range {
         int mask_storage;
-        int64_t mask_offset;
+        int64_t mask_offset, n_rows, n, stride;
         struct value range;
         struct mask_range *next;
     } * mask_ranges;

@@ -16,13 +16,14 @@ static int index_of(const struct compiler *c, const struct mil_op *op)
     return op->n_outputs > 0 ? graph_op_index(&c->g, op->outputs[0]) : -1;
 }
 
-/* The op that is the single user of v, when it has the given id; else NULL. */
+/* The op that is the single user of v, when it has the given id and is in no pattern yet; else NULL. */
 static const struct mil_op *only_user(const struct compiler *c, const struct mil_var *v, enum mil_op_id id)
 {
     if (c->g.n_uses[v->id] != 1 || c->g.uses[v->id]->op >= c->g.n_ops)
         return NULL;
     const struct mil_op *op = c->g.ops[c->g.uses[v->id]->op];
-    return op->info && op->info->id == id && !c->g.nodes[c->g.uses[v->id]->op].absorbed ? op : NULL;
+    const struct node *node = &c->g.nodes[c->g.uses[v->id]->op];
+    return op->info && op->info->id == id && !node->absorbed && !node->fused ? op : NULL;
 }
 
 static const struct mil_value *const_of(const struct compiler *c, const struct mil_op *op, const char *name)
@@ -77,8 +78,14 @@ static const struct mil_type *type_of(const struct compiler *c, const struct mil
     return var_type(c, v);
 }
 
+/* Does nothing when a member belongs to another pattern already: each op is computed by one step. */
 static void take(struct compiler *c, struct fused *f, int root, const struct mil_op *const *members, int n)
 {
+    for (int i = 0; i < n; i++) {
+        const struct node *node = &c->g.nodes[index_of(c, members[i])];
+        if (node->absorbed || node->fused)
+            return;
+    }
     for (int i = 0; i < n; i++)
         c->g.nodes[index_of(c, members[i])].absorbed = true;
     c->g.nodes[root].absorbed = false;

@@ -35,12 +35,16 @@ static struct value mask_range(struct compiler *c, const struct value *mask, int
                                int64_t stride)
 {
     for (const struct mask_range *m = c->mask_ranges; m; m = m->next)
-        if (m->mask_storage == mask->storage && m->mask_offset == mask->offset)
+        if (m->mask_storage == mask->storage && m->mask_offset == mask->offset && m->n_rows == n_rows &&
+            m->n == n && m->stride == stride)
             return m->range;
     int64_t dims[2] = {3, n_rows};
     struct mask_range *m = ARENA_NEW(c->scratch, struct mask_range);
     m->mask_storage = mask->storage;
     m->mask_offset = mask->offset;
+    m->n_rows = n_rows;
+    m->n = n;
+    m->stride = stride;
     m->range = value_new(c, REPR_I32, 2, dims);
     m->next = c->mask_ranges;
     c->mask_ranges = m;
@@ -114,6 +118,17 @@ static bool unit_rows(struct compiler *c, struct value *v)
     return true;
 }
 
+/* Keys and values as rows of fp16 with unit stride: the state's own memory where it is that; else a copy, which
+ * is exact, as what was read from a state is fp16. */
+static void cache_rows(struct compiler *c, struct value *v)
+{
+    if (v->repr == REPR_F16 && (v->dims[v->rank - 1] == 1 || v->strides[v->rank - 1] == 1))
+        return;
+    struct value y = value_new(c, REPR_F16, v->rank, v->dims);
+    emit_copy(c, v, &y);
+    *v = y;
+}
+
 bool emit_attention(struct compiler *c, const struct fused *f)
 {
     struct attention *p = ARENA_NEW(c->arena, struct attention);
@@ -125,9 +140,8 @@ bool emit_attention(struct compiler *c, const struct fused *f)
             return false;
     }
     const struct value *k = &x[1], *v = &x[2];
-    if (k->repr != REPR_F16 || v->repr != REPR_F16 || k->strides[k->rank - 1] != 1 ||
-        v->strides[v->rank - 1] != 1)
-        return compile_fail(c, ERR_UNSUPPORTED, "keys and values that are no plain slices of a state");
+    cache_rows(c, &x[1]);
+    cache_rows(c, &x[2]);
     if (!to_f32(c, &x[0]) || !unit_rows(c, &x[0]) || !to_f32(c, &x[3]) || !to_dense(c, &x[3]))
         return false;
     p->n_query_heads = x[0].dims[1];
