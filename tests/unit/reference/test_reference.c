@@ -12,11 +12,15 @@
 /* Float32 programs that sum in another order differ by less than this on these checkpoints. */
 #define LOGIT_ERROR 3e-4
 #define CLEAR_MARGIN 1e-3
-/* Unoptimised and sanitized builds are forty times slower: they take part of the text. */
+/* Unoptimised and sanitized builds are forty times slower: they take shorter prompts and part of the text. */
 #ifdef __OPTIMIZE__
 #define N_WINDOWS 8
+#define N_GREEDY 32
+#define PROMPT_MAX 300
 #else
-#define N_WINDOWS 2
+#define N_WINDOWS 1
+#define N_GREEDY 8
+#define PROMPT_MAX 64
 #endif
 
 static const char *const checkpoints[] = {"qwen3-tiny", "qwen3-gqa8", "qwen3-bias"};
@@ -109,8 +113,10 @@ static void test_logits(void **state)
             struct reference_session *s;
             int64_t n = 0;
             int32_t *ids = golden_take(&g, prompts[k], "ids", ST_I32, &n);
-            if (!ids) {
+            if (!ids)
                 assert_string_equal(prompts[k], "chat");
+            if (!ids || n > PROMPT_MAX) {
+                free(ids);
                 continue;
             }
             struct compared c = {.g = &g, .prompt = prompts[k]};
@@ -152,13 +158,16 @@ static void test_greedy(void **state)
             struct reference_session *s;
             int64_t n = 0, n_greedy = 0;
             int32_t *ids = golden_take(&g, prompts[k], "ids", ST_I32, &n);
-            if (!ids)
+            if (!ids || n > PROMPT_MAX) {
+                free(ids);
                 continue;
+            }
             int32_t *greedy = golden_take(&g, prompts[k], "greedy", ST_I32, &n_greedy);
             float *margin = golden_take(&g, prompts[k], "greedy_margin", ST_F32, NULL);
+            assert_int_equal(n_greedy, 32);
             ASSERT_OK(reference_session_new(&s, g.reference, n + n_greedy, e));
             ASSERT_OK(reference_feed(s, ids, (size_t)n, NULL, NULL, e));
-            for (int64_t j = 0; j < n_greedy && margin[j] > CLEAR_MARGIN; j++) {
+            for (int64_t j = 0; j < N_GREEDY && margin[j] > CLEAR_MARGIN; j++) {
                 int32_t id = best_of(reference_logits(s), g.reference->vocab_size);
                 assert_int_equal(id, greedy[j]);
                 n_same++;
@@ -168,7 +177,7 @@ static void test_greedy(void **state)
             free(ids), free(greedy), free(margin);
         }
         /* not silently cut short by small margins */
-        assert_true(n_same >= 100);
+        assert_true(n_same >= 3 * N_GREEDY);
         golden_close(&g);
     }
 }
