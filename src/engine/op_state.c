@@ -23,26 +23,6 @@ static bool is_view_op(const struct mil_op *op)
     }
 }
 
-/* The last op that looks at v's memory, through views and through the members of fused patterns. */
-static int last_look(const struct graph *g, const struct mil_var *v, int depth)
-{
-    int last = -1;
-    if (depth > 64)
-        return g->n_ops;
-    for (const struct use *u = g->uses[v->id]; u; u = u->next) {
-        int at = u->op;
-        if (u->op < g->n_ops && (is_view_op(g->ops[u->op]) || g->nodes[u->op].absorbed))
-            for (int i = 0; i < g->ops[u->op]->n_outputs; i++) {
-                int deeper = last_look(g, g->ops[u->op]->outputs[i], depth + 1);
-                if (deeper > at)
-                    at = deeper;
-            }
-        if (at > last)
-            last = at;
-    }
-    return last;
-}
-
 static int next_write(const struct graph *g, const struct mil_var *state, int after)
 {
     for (int i = after + 1; i < g->n_ops; i++)
@@ -52,9 +32,8 @@ static int next_write(const struct graph *g, const struct mil_var *state, int af
 }
 
 /* A slice_update that is nothing but the argument of a write into the state that it updates. */
-static bool is_state_update(const struct compiler *c, const struct mil_op *op, const struct mil_op **write)
+static bool is_state_update(const struct graph *g, const struct mil_op *op, const struct mil_op **write)
 {
-    const struct graph *g = &c->g;
     const struct mil_var *x = mil_arg_var(op, "x"), *out = op->outputs[0];
     const struct mil_op *read = x ? graph_def(g, x) : NULL;
     if (!read || !mil_op_is(read, "read_state") || g->n_uses[out->id] != 1 ||
@@ -69,6 +48,31 @@ static bool is_state_update(const struct compiler *c, const struct mil_op *op, c
         return false;
     *write = w;
     return true;
+}
+
+/* The last op that looks at v's memory, through views and through the members of fused patterns. A slice_update
+ * that is done by the write of its result looks at its operands only then. */
+static int last_look(const struct graph *g, const struct mil_var *v, int depth)
+{
+    int last = -1;
+    if (depth > 64)
+        return g->n_ops;
+    for (const struct use *u = g->uses[v->id]; u; u = u->next) {
+        const struct mil_op *write;
+        int at = u->op;
+        if (u->op < g->n_ops && mil_op_is(g->ops[u->op], "slice_update") &&
+            is_state_update(g, g->ops[u->op], &write))
+            at = g->uses[g->ops[u->op]->outputs[0]->id]->op;
+        if (u->op < g->n_ops && (is_view_op(g->ops[u->op]) || g->nodes[u->op].absorbed))
+            for (int i = 0; i < g->ops[u->op]->n_outputs; i++) {
+                int deeper = last_look(g, g->ops[u->op]->outputs[i], depth + 1);
+                if (deeper > at)
+                    at = deeper;
+            }
+        if (at > last)
+            last = at;
+    }
+    return last;
 }
 
 bool emit_read_state(struct compiler *c, const struct mil_op *op)
@@ -166,10 +170,13 @@ static bool emit_update_into(struct compiler *c, const struct mil_op *op, const 
     if (begin.repr != REPR_I32 || value_elems(&begin) != target->rank ||
         update.rank + n_squeezed != target->rank)
         return compile_fail(c, ERR_FORMAT, "begin or update do not fit the rank of x");
-    if (update.repr == REPR_F16) { /* a part of a state: its memory may be what is being written */
-        if (!to_f32(c, &update))
-            return false;
+    if (c->plan->storages[update.storage].kind == STORAGE_STATE) { /* its memory may be what is being written */
+        struct value copy = value_new(c, REPR_F32, update.rank, update.dims);
+        emit_copy(c, &update, &copy);
+        update = copy;
     }
+    if (!to_f32(c, &update))
+        return false;
     p->rank = target->rank;
     for (int i = 0, k = 0; i < target->rank; i++) {
         p->limits[i] = target->dims[i];
@@ -183,7 +190,7 @@ static bool emit_update_into(struct compiler *c, const struct mil_op *op, const 
     }
     if (p->rank == 0)
         return compile_fail(c, ERR_UNSUPPORTED, "an update of a scalar");
-    struct step *s = step_new(c, target->repr == REPR_F16 ? "write state" : "slice update", run_slice_update);
+    struct step *s = step_new(c, c->plan->storages[target->storage].kind == STORAGE_STATE ? "write state" : "slice update", run_slice_update);
     s->params = p;
     s->serial = value_elems(&update) < 16384;
     step_in(c, s, update);
@@ -198,7 +205,7 @@ bool emit_slice_update(struct compiler *c, const struct mil_op *op)
     struct value x;
     if (!operand(c, op, "x", &x))
         return false;
-    if (is_state_update(c, op, &write) && x.repr == REPR_F16)
+    if (is_state_update(&c->g, op, &write) && c->plan->storages[x.storage].kind == STORAGE_STATE)
         return true; /* done by emit_write_state */
     struct value y = value_new(c, x.repr == REPR_F16 ? REPR_F32 : x.repr, x.rank, x.dims);
     emit_copy(c, &x, &y);
@@ -215,9 +222,9 @@ bool emit_write_state(struct compiler *c, const struct mil_op *op)
     const struct mil_op *def = v ? graph_def(&c->g, v) : NULL, *write;
     if (!operand(c, op, "input", &state))
         return false;
-    if (state.repr != REPR_F16 || c->plan->storages[state.storage].kind != STORAGE_STATE)
+    if (c->plan->storages[state.storage].kind != STORAGE_STATE)
         return compile_fail(c, ERR_FORMAT, "input is no state");
-    if (def && mil_op_is(def, "slice_update") && is_state_update(c, def, &write) &&
+    if (def && mil_op_is(def, "slice_update") && is_state_update(&c->g, def, &write) &&
         c->values[v->id].storage < 0)
         return emit_update_into(c, def, &state);
     if (!operand(c, op, "data", &data))
