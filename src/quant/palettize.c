@@ -1,0 +1,276 @@
+/* Palettes of fp16 groups: count values by their bits, cluster the distinct ones, look codes up by bits. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "quant/cluster_internal.h"
+
+#define N_BITS 65536 /* patterns of an fp16 */
+#define BLOCK_BITS 5 /* patterns are counted in blocks of 32, so that a scan skips what was never seen */
+#define N_BLOCKS (N_BITS >> BLOCK_BITS)
+#define INFINITY_BITS 0x7c00
+/* Importance in whole steps of the largest one: sums of whole numbers do not depend on their order. */
+#define IMPORTANCE_STEPS 1048576.0
+
+struct quant_scratch {
+    uint32_t count[N_BITS];
+    double importance[N_BITS]; /* sums, when weighted */
+    uint8_t seen[N_BLOCKS];
+    uint8_t code[N_BITS]; /* of the values that were collected */
+    bool is_weighted;
+    uint16_t bits[CLUSTER_POINTS_MAX]; /* of the distinct values, ascending; +0 for both zeros */
+    double value[CLUSTER_POINTS_MAX];
+    double weight[CLUSTER_POINTS_MAX + 1], moment[CLUSTER_POINTS_MAX + 1];
+    int n_points;
+    int boundary[QUANT_ENTRIES_MAX + 1], n_clusters; /* of the last clustering */
+    float *column_steps;                             /* importance in steps, of this group */
+    int64_t n_column_steps;
+    struct cluster_memory memory;
+};
+
+struct quant_scratch *quant_scratch_new(void)
+{
+    struct quant_scratch *s = xcalloc(1, sizeof *s);
+    struct cluster_memory *m = &s->memory;
+    size_t n = CLUSTER_POINTS_MAX + 1;
+    m->previous = xmalloc(n * sizeof m->previous[0]);
+    m->current = xmalloc(n * sizeof m->current[0]);
+    m->candidates = xmalloc(n * sizeof m->candidates[0]);
+    m->candidate_weight = xmalloc(n * sizeof m->candidate_weight[0]);
+    m->candidate_moment = xmalloc(n * sizeof m->candidate_moment[0]);
+    m->curve = xmalloc(n * sizeof m->curve[0]);
+    return s;
+}
+
+void quant_scratch_free(struct quant_scratch *s)
+{
+    if (!s)
+        return;
+    free(s->memory.previous);
+    free(s->memory.current);
+    free(s->memory.from);
+    free(s->memory.candidates);
+    free(s->memory.candidate_weight);
+    free(s->memory.candidate_moment);
+    free(s->memory.curve);
+    free(s->column_steps);
+    free(s);
+}
+
+void quant_collect_begin(struct quant_scratch *s)
+{
+    for (int b = 0; b < N_BLOCKS; b++) {
+        if (!s->seen[b])
+            continue;
+        memset(&s->count[b << BLOCK_BITS], 0, sizeof s->count[0] << BLOCK_BITS);
+        memset(&s->importance[b << BLOCK_BITS], 0, sizeof s->importance[0] << BLOCK_BITS);
+        s->seen[b] = 0;
+    }
+    s->is_weighted = false;
+    s->n_column_steps = 0;
+}
+
+static void scale_importance(struct quant_scratch *s, const float *importance, int64_t n)
+{
+    if (s->n_column_steps == n)
+        return;
+    double largest = 0.0;
+    for (int64_t i = 0; i < n; i++)
+        largest = (double)importance[i] > largest ? (double)importance[i] : largest;
+    free(s->column_steps);
+    s->column_steps = xmalloc((size_t)n * sizeof s->column_steps[0]);
+    s->n_column_steps = n;
+    for (int64_t i = 0; i < n; i++) {
+        double steps = largest > 0.0 ? floor((double)importance[i] / largest * IMPORTANCE_STEPS + 0.5) : 1.0;
+        /* Something for every column, so that no cluster has the weight 0. */
+        s->column_steps[i] = steps >= 1.0 ? (float)steps : 1.0f;
+    }
+}
+
+void quant_collect(struct quant_scratch *s, const f16 *w, int64_t n, const float *importance, int64_t column,
+                   int64_t n_columns)
+{
+    for (int64_t i = 0; i < n; i++) {
+        s->count[w[i]]++;
+        s->seen[w[i] >> BLOCK_BITS] = 1;
+    }
+    if (!importance)
+        return;
+    scale_importance(s, importance, n_columns);
+    s->is_weighted = true;
+    for (int64_t i = 0; i < n; i++) {
+        s->importance[w[i]] += (double)s->column_steps[column];
+        column = column + 1 == n_columns ? 0 : column + 1;
+    }
+}
+
+static void add_point(struct quant_scratch *s, unsigned bits, uint32_t count, double importance)
+{
+    int n = s->n_points++;
+    double x = (double)f16_to_f32((f16)bits), w = s->is_weighted ? importance : (double)count;
+    s->bits[n] = (uint16_t)bits;
+    s->value[n] = x;
+    s->weight[n + 1] = s->weight[n] + w;
+    s->moment[n + 1] = s->moment[n] + w * x;
+}
+
+/* Blocks of negative patterns run against the order of their values. */
+static void list_negative(struct quant_scratch *s)
+{
+    for (int b = (0x8000 | INFINITY_BITS) >> BLOCK_BITS; b >= 0x8000 >> BLOCK_BITS; b--) {
+        if (!s->seen[b])
+            continue;
+        for (int i = (b << BLOCK_BITS) + (1 << BLOCK_BITS) - 1; i >= b << BLOCK_BITS && i > 0x8000; i--) {
+            if (s->count[i])
+                add_point(s, (unsigned)i, s->count[i], s->importance[i]);
+        }
+    }
+}
+
+static void list_positive(struct quant_scratch *s)
+{
+    for (int b = 0; b < INFINITY_BITS >> BLOCK_BITS; b++) {
+        if (!s->seen[b])
+            continue;
+        for (int i = b << BLOCK_BITS; i < (b + 1) << BLOCK_BITS; i++) {
+            if (i > 0 && s->count[i])
+                add_point(s, (unsigned)i, s->count[i], s->importance[i]);
+        }
+    }
+}
+
+/* The distinct values with their sums; false when one is infinite or no number. */
+static bool list_points(struct quant_scratch *s, struct err *e)
+{
+    for (int sign = 0; sign <= 0x8000; sign += 0x8000) {
+        for (int b = (sign | INFINITY_BITS) >> BLOCK_BITS; b < (sign + 0x8000) >> BLOCK_BITS; b++) {
+            if (s->seen[b])
+                return err_set(e, ERR_FORMAT, "expected finite values, found infinity or NaN");
+        }
+    }
+    s->n_points = 0;
+    s->weight[0] = s->moment[0] = 0.0;
+    list_negative(s);
+    if (s->count[0] || s->count[0x8000])
+        add_point(s, 0, s->count[0] + s->count[0x8000], s->importance[0] + s->importance[0x8000]);
+    list_positive(s);
+    if (s->n_points == 0)
+        return err_set(e, ERR_BUG, "a group of no values");
+    /* Moments about the mean. */
+    int n = s->n_points;
+    double mean = s->moment[n] / s->weight[n];
+    for (int i = 1; i <= n; i++)
+        s->moment[i] -= s->weight[i] * mean;
+    return true;
+}
+
+/* Means of the clusters, rounded; their order survives rounding. */
+static void fill_table(const struct quant_scratch *s, int k, const int *boundary, f16 *table)
+{
+    for (int r = 0; r < k; r++) {
+        double sum = 0.0, w = s->weight[boundary[r + 1]] - s->weight[boundary[r]];
+        for (int i = boundary[r]; i < boundary[r + 1]; i++)
+            sum += (s->weight[i + 1] - s->weight[i]) * s->value[i];
+        f16 h = f64_to_f16(sum / w);
+        table[r] = h == 0x8000 ? 0 : h;
+    }
+}
+
+/* Codes of all points: the nearest entry, the lower one of two. Adds up the errors. */
+static void fill_codes(struct quant_scratch *s, int k, const f16 *table, struct quant_stats *stats)
+{
+    int r = 0;
+    double low = (double)f16_to_f32(table[0]), high = k > 1 ? (double)f16_to_f32(table[1]) : 0.0;
+    for (int i = 0; i < s->n_points; i++) {
+        double x = s->value[i];
+        while (r + 1 < k && high - x < x - low) {
+            low = high;
+            r++;
+            high = r + 1 < k ? (double)f16_to_f32(table[r + 1]) : 0.0;
+        }
+        double n = s->bits[i] ? s->count[s->bits[i]] : (double)(s->count[0] + s->count[0x8000]);
+        double d = fabs(x - low);
+        s->code[s->bits[i]] = (uint8_t)r;
+        if (!s->bits[i])
+            s->code[0x8000] = (uint8_t)r;
+        stats->error += n * d * d;
+        stats->energy += n * x * x;
+        stats->n += (int64_t)n;
+        stats->largest = d > stats->largest ? d : stats->largest;
+    }
+}
+
+bool quant_cluster(struct quant_scratch *s, int bits, enum quant_method method, f16 *table,
+                   struct quant_stats *stats, struct err *e)
+{
+    int entries = 1 << bits, *boundary = s->boundary;
+    if (!list_points(s, e))
+        return false;
+    int k = s->n_points < entries ? s->n_points : entries;
+    struct cluster_points p = {.n = s->n_points, .weight = s->weight, .moment = s->moment};
+    if (k == s->n_points) {
+        for (int r = 0; r <= k; r++)
+            boundary[r] = r;
+    } else if (method == QUANT_EXACT) {
+        cluster_exact(&p, &s->memory, k, boundary);
+    } else {
+        cluster_kmeans(&p, s->value, &s->memory, k, boundary);
+    }
+    s->n_clusters = k;
+    fill_table(s, k, boundary, table);
+    for (int r = k; r < entries; r++)
+        table[r] = table[k - 1];
+    fill_codes(s, k, table, stats);
+    return true;
+}
+
+double quant_cluster_cost(const struct quant_scratch *s)
+{
+    double cost = 0.0;
+    for (int r = 0; r < s->n_clusters; r++) {
+        int begin = s->boundary[r], end = s->boundary[r + 1];
+        double w = s->weight[end] - s->weight[begin], sum = 0.0;
+        for (int i = begin; i < end; i++)
+            sum += (s->weight[i + 1] - s->weight[i]) * s->value[i];
+        for (int i = begin; i < end; i++) {
+            double d = s->value[i] - sum / w;
+            cost += (s->weight[i + 1] - s->weight[i]) * d * d;
+        }
+    }
+    return cost;
+}
+
+void quant_assign(const struct quant_scratch *s, const f16 *w, int64_t n, uint8_t *codes)
+{
+    for (int64_t i = 0; i < n; i++)
+        codes[i] = s->code[w[i]];
+}
+
+void quant_stats_add(struct quant_stats *to, const struct quant_stats *s)
+{
+    to->error += s->error;
+    to->energy += s->energy;
+    to->n += s->n;
+    to->largest = s->largest > to->largest ? s->largest : to->largest;
+}
+
+double quant_stats_relative(const struct quant_stats *s)
+{
+    return s->energy > 0.0 ? s->error / s->energy : 0.0;
+}
+
+bool quant_palettize(struct quant_scratch *s, const f16 *w, int64_t rows, int64_t columns, int64_t group,
+                     int bits, enum quant_method method, const float *importance, uint8_t *codes, f16 *tables,
+                     struct quant_stats *stats, struct err *e)
+{
+    if (group < 1 || group > rows)
+        group = rows;
+    for (int64_t row = 0; row < rows; row += group) {
+        int64_t n = (rows - row < group ? rows - row : group) * columns;
+        quant_collect_begin(s);
+        quant_collect(s, w + row * columns, n, importance, 0, columns);
+        if (!quant_cluster(s, bits, method, tables + row / group * ((int64_t)1 << bits), stats, e))
+            return false;
+        quant_assign(s, w + row * columns, n, codes + row * columns);
+    }
+    return true;
+}
