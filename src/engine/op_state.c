@@ -170,13 +170,10 @@ static bool emit_update_into(struct compiler *c, const struct mil_op *op, const 
     if (begin.repr != REPR_I32 || value_elems(&begin) != target->rank ||
         update.rank + n_squeezed != target->rank)
         return compile_fail(c, ERR_FORMAT, "begin or update do not fit the rank of x");
-    if (c->plan->storages[update.storage].kind == STORAGE_STATE) { /* its memory may be what is being written */
-        struct value copy = value_new(c, REPR_F32, update.rank, update.dims);
-        emit_copy(c, &update, &copy);
-        update = copy;
+    if (update.repr == REPR_F16) { /* a part of a state: its memory may be what is being written */
+        if (!to_f32(c, &update))
+            return false;
     }
-    if (!to_f32(c, &update))
-        return false;
     p->rank = target->rank;
     for (int i = 0, k = 0; i < target->rank; i++) {
         p->limits[i] = target->dims[i];
@@ -190,7 +187,7 @@ static bool emit_update_into(struct compiler *c, const struct mil_op *op, const 
     }
     if (p->rank == 0)
         return compile_fail(c, ERR_UNSUPPORTED, "an update of a scalar");
-    struct step *s = step_new(c, c->plan->storages[target->storage].kind == STORAGE_STATE ? "write state" : "slice update", run_slice_update);
+    struct step *s = step_new(c, target->repr == REPR_F16 ? "write state" : "slice update", run_slice_update);
     s->params = p;
     s->serial = value_elems(&update) < 16384;
     step_in(c, s, update);
@@ -205,7 +202,7 @@ bool emit_slice_update(struct compiler *c, const struct mil_op *op)
     struct value x;
     if (!operand(c, op, "x", &x))
         return false;
-    if (is_state_update(&c->g, op, &write) && c->plan->storages[x.storage].kind == STORAGE_STATE)
+    if (is_state_update(&c->g, op, &write) && x.repr == REPR_F16)
         return true; /* done by emit_write_state */
     struct value y = value_new(c, x.repr == REPR_F16 ? REPR_F32 : x.repr, x.rank, x.dims);
     emit_copy(c, &x, &y);
@@ -222,7 +219,7 @@ bool emit_write_state(struct compiler *c, const struct mil_op *op)
     const struct mil_op *def = v ? graph_def(&c->g, v) : NULL, *write;
     if (!operand(c, op, "input", &state))
         return false;
-    if (c->plan->storages[state.storage].kind != STORAGE_STATE)
+    if (state.repr != REPR_F16 || c->plan->storages[state.storage].kind != STORAGE_STATE)
         return compile_fail(c, ERR_FORMAT, "input is no state");
     if (def && mil_op_is(def, "slice_update") && is_state_update(&c->g, def, &write) &&
         c->values[v->id].storage < 0)
