@@ -7,7 +7,7 @@
 #define CONTEXT_MAX 1048576
 #define CHUNKS_MAX 99 /* the file names have two digits */
 
-static const struct arch_family *const families[] = {&arch_qwen3, &arch_qwen3_5};
+static const struct arch_family *const families[] = {&arch_qwen3, &arch_qwen3_5, &arch_gemma4};
 #define N_FAMILIES ((int)(sizeof families / sizeof families[0]))
 
 const char *arch_config_path(const struct arch_model *m)

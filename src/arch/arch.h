@@ -33,8 +33,10 @@ struct arch_model {
     struct arch_settings settings;
     /* common numbers, filled by the family */
     int64_t hidden_size, n_layers, vocab_size;
-    bool *tensor_used; /* [tensors->n_tensors]: what the programs took */
-    const void *own;   /* the family's own parsed configuration */
+    int64_t
+        per_layer_inputs; /* width of the second output of the embeddings, fifth input of the chunks; 0: none */
+    bool *tensor_used;    /* [tensors->n_tensors]: what the programs took */
+    const void *own;      /* the family's own parsed configuration */
 };
 
 struct arch_family {

@@ -97,8 +97,15 @@ struct mil_var *block_slice(struct mil_builder *b, struct mil_var *x, int axis, 
         return NULL;
     int rank = rank_of(x);
     int64_t from[MIL_RANK_MAX] = {0}, to[MIL_RANK_MAX];
-    for (int i = 0; i < rank; i++)
+    bool whole[MIL_RANK_MAX], has_unknown = false;
+    for (int i = 0; i < rank; i++) {
         to[i] = dim_of(x, i);
+        whole[i] = i != axis;
+        if (to[i] == MIL_DIM_UNKNOWN) {
+            to[i] = 0; /* the mask counts */
+            has_unknown = true;
+        }
+    }
     if (axis < 0 || axis >= rank || begin < 0 || end <= begin || end > to[axis]) {
         mil_builder_fail(b, ERR_BUG, "slice of %s: %lld to %lld of axis %d is not inside it", x->name,
                          (long long)begin, (long long)end, axis);
@@ -106,9 +113,11 @@ struct mil_var *block_slice(struct mil_builder *b, struct mil_var *x, int axis, 
     }
     from[axis] = begin;
     to[axis] = end;
+    struct mil_var *mask = has_unknown ? mil_build_bools(b, whole, rank, NULL) : NULL;
     const struct mil_build_arg args[] = {ARG("x", x), ARG("begin", ints_of(b, from, rank)),
-                                         ARG("end", ints_of(b, to, rank))};
-    return mil_build_op(b, "slice_by_index", name, args, COUNT(args));
+                                         ARG("end", ints_of(b, to, rank)), ARG("begin_mask", mask),
+                                         ARG("end_mask", mask)};
+    return mil_build_op(b, "slice_by_index", name, args, has_unknown ? COUNT(args) : COUNT(args) - 2);
 }
 
 struct mil_var *block_concat(struct mil_builder *b, struct mil_var *const *values, int n, int axis,
@@ -234,6 +243,14 @@ struct mil_var *block_half_sigmoid(struct mil_builder *b, struct mil_var *half_x
 {
     struct mil_var *t = block_scale(b, block_unary(b, "tanh", half_x, NULL), 0.5, NULL);
     return block_binary(b, "add", t, mil_build_f16(b, 0.5, NULL), NULL);
+}
+
+struct mil_var *block_gelu(struct mil_builder *b, struct mil_var *x)
+{
+    double root = 0.79788456080286535588; /* sqrt(2 / pi) */
+    struct mil_var *u = block_scale(b, block_binary(b, "mul", x, x, NULL), 0.044715 * root, NULL);
+    u = block_binary(b, "add", u, mil_build_f16(b, root, NULL), NULL);
+    return block_binary(b, "mul", x, block_half_sigmoid(b, block_binary(b, "mul", x, u, NULL)), NULL);
 }
 
 struct mil_var *block_silu(struct mil_builder *b, struct mil_var *x)
@@ -364,7 +381,9 @@ struct mil_var *block_attention(struct mil_builder *b, struct mil_var *q, struct
     int64_t n = dim_of(q, 1) / dim_of(k, 1);
     struct mil_var *scores = block_matmul(b, q, block_repeat_heads(b, k, n), true, NULL);
     struct mil_var *values = block_repeat_heads(b, v, n);
-    scores = block_binary(b, "add", block_scale(b, scores, scale, NULL), mask, NULL);
+    if (scale != 1.0)
+        scores = block_scale(b, scores, scale, NULL);
+    scores = block_binary(b, "add", scores, mask, NULL);
     return block_matmul(b, block_softmax(b, scores, -1), values, false, name);
 }
 

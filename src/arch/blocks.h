@@ -20,7 +20,7 @@ struct mil_var *block_select(struct mil_builder *b, struct mil_var *condition, s
 struct mil_var *block_softmax(struct mil_builder *b, struct mil_var *x, int axis);
 /* x times a constant */
 struct mil_var *block_scale(struct mil_builder *b, struct mil_var *x, double factor, const char *name);
-/* begin <= index < end along one axis; all dimensions of x must be known */
+/* begin <= index < end along one axis, whose length must be known */
 struct mil_var *block_slice(struct mil_builder *b, struct mil_var *x, int axis, int64_t begin, int64_t end,
                             const char *name);
 struct mil_var *block_concat(struct mil_builder *b, struct mil_var *const *values, int n, int axis,
@@ -53,6 +53,8 @@ struct mil_var *block_rms_norm(struct mil_builder *b, struct mil_var *x, const s
 /* sigmoid(x) from x / 2, through tanh */
 struct mil_var *block_half_sigmoid(struct mil_builder *b, struct mil_var *half_x);
 struct mil_var *block_silu(struct mil_builder *b, struct mil_var *x);
+/* The tanh form, x^3 written as x (a + b x^2): x^2 alone overflows fp16 only beyond 256, where tanh is 1. */
+struct mil_var *block_gelu(struct mil_builder *b, struct mil_var *x);
 
 /* [1, n * d, 1, T] -> [1, n, T, d] and back */
 struct mil_var *block_to_heads(struct mil_builder *b, struct mil_var *x, int64_t n_heads);
@@ -79,7 +81,8 @@ void block_write_region(struct mil_builder *b, struct mil_var *state, struct mil
 /* x [1, T, C] as it is, after a read of one element of a state that the function does not use: compilers
  * want every declared state read. */
 struct mil_var *block_touch_state(struct mil_builder *b, struct mil_var *x, struct mil_var *state);
-/* q [1, n_q, T, d], k and v [1, n_kv, S, d], mask [1, 1, T, S] of 0 and -inf -> [1, n_q, T, d] */
+/* q [1, n_q, T, d], k and v [1, n_kv, S, d], mask [1, 1, T, S] of 0 and -inf -> [1, n_q, T, d]. scale 1: no
+ * op for it */
 struct mil_var *block_attention(struct mil_builder *b, struct mil_var *q, struct mil_var *k,
                                 struct mil_var *v, struct mil_var *mask, double scale, const char *name);
 /* The last of T rows of [1, T, C]; x itself when T is 1 */

@@ -5,7 +5,7 @@
 
 #include "arch/arch.h"
 
-extern const struct arch_family arch_qwen3, arch_qwen3_5;
+extern const struct arch_family arch_qwen3, arch_qwen3_5, arch_gemma4;
 
 /* ---- tensors ---- */
 
@@ -19,7 +19,7 @@ const struct st_tensor *arch_require_tensor(struct arch_model *m, const char *na
 const struct mil_value *arch_weight(struct mil_model *out, const struct st_tensor *t, int64_t begin, int rank,
                                     const int64_t *dims);
 
-enum arch_transform { ARCH_KEEP, ARCH_HALVE, ARCH_ONE_PLUS, ARCH_MINUS_EXP /* -exp(x) */ };
+enum arch_transform { ARCH_KEEP, ARCH_HALVE, ARCH_ONE_PLUS, ARCH_MINUS_EXP /* -exp(x) */, ARCH_SCALE };
 
 /* Where the numbers of a weight [rows, columns] lie. Rows come in blocks of row_block, columns in blocks of
  * column_block; inside a block, rows are row_stride apart and columns touch. With one tensor, blocks are
@@ -32,6 +32,7 @@ struct arch_layout {
     int64_t row_block, row_block_stride, row_stride;
     int64_t column_block, column_block_stride;
     enum arch_transform transform;
+    double factor;  /* of ARCH_SCALE */
     bool keep_fp16; /* see struct mil_weight */
 };
 /* One tensor in its own order. */
@@ -66,6 +67,9 @@ bool arch_read_rope(struct arch_model *m, int64_t head_dim, struct arch_rope *ou
  * default_factor. *rotary_dim: how many, an even number. */
 bool arch_read_partial_rope(struct arch_model *m, int64_t head_dim, double default_factor,
                             int64_t *rotary_dim, struct arch_rope *out, struct err *e) MUST_CHECK;
+/* Frequencies theta^(-2i / dim) / stretch of the pairs i < n_pairs. */
+void arch_set_rope(struct arch_model *m, double theta, double stretch, int64_t dim, int64_t n_pairs,
+                   struct arch_rope *out);
 /* fp16 [rows, n_pairs]: row p holds cos or sin of p * inverse_frequency. r must outlive the model. */
 const struct mil_value *arch_rope_table(struct mil_model *out, const struct arch_rope *r, bool is_sine,
                                         int64_t rows);
@@ -82,7 +86,8 @@ struct mil_feature arch_enumerated_feature(struct mil_model *out, const char *na
 /* Texts of the description; pairs are copied and sorted by key. */
 void arch_describe(struct mil_model *out, const char *short_description, const struct mil_text_pair *pairs,
                    int n_pairs);
-/* A chunk's description and metadata: functions infer and prefill with the four inputs and these states. */
+/* A chunk's description and metadata: functions infer and prefill with the four inputs, the fifth one where
+ * m->per_layer_inputs says so, and these states. */
 struct arch_state {
     const char *name;
     int rank;
@@ -95,11 +100,16 @@ int64_t arch_head_part(int64_t vocab_size, int n, int i);
 
 /* ---- whole programs ---- */
 
+/* The caller's view of input_ids -> hidden_states (and per_layer_inputs). */
+void arch_describe_embeddings(const struct arch_model *m, struct mil_model *out);
 /* A plain lookup in [vocab_size, hidden_size]. */
 bool arch_build_embeddings(struct arch_model *m, const struct st_tensor *table, struct mil_model *out,
                            struct err *e) MUST_CHECK;
 /* split_lm_head products with rows of [vocab_size, hidden_size]. */
 bool arch_build_head(struct arch_model *m, const struct st_tensor *weight, struct mil_model *out,
                      struct err *e) MUST_CHECK;
+/* The same with cap * tanh(logits / cap); cap 0: none. */
+bool arch_build_capped_head(struct arch_model *m, const struct st_tensor *weight, double cap,
+                            struct mil_model *out, struct err *e) MUST_CHECK;
 
 #endif

@@ -22,25 +22,19 @@ static struct mil_function_description *describe_single(struct mil_model *out, i
     return f;
 }
 
-bool arch_build_embeddings(struct arch_model *m, const struct st_tensor *table, struct mil_model *out,
-                           struct err *e)
+void arch_describe_embeddings(const struct arch_model *m, struct mil_model *out)
 {
-    int64_t batch = m->settings.batch_size;
-    int64_t any_length[2] = {1, batch == 1 ? 1 : MIL_DIM_UNKNOWN}, one[2] = {1, 1}, many[2] = {1, batch};
-    int64_t dims[2] = {m->vocab_size, m->hidden_size};
-    struct mil_builder *b = mil_builder_new(out, "main", "CoreML8");
-    struct mil_var *ids = mil_build_input(b, "input_ids", MIL_INT32, 2, any_length);
-    struct mil_var *hidden =
-        block_gather(b, arch_weight(out, table, 0, 2, dims), ids, "embed_tokens_weight", "hidden_states");
-    if (!mil_builder_finish(b, &hidden, 1, e))
-        return err_wrap(e, "embeddings");
-
-    struct mil_function_description *f = describe_single(out, 1);
+    int64_t batch = m->settings.batch_size, one[2] = {1, 1}, many[2] = {1, batch};
+    bool has_second = m->per_layer_inputs > 0;
+    struct mil_function_description *f = describe_single(out, has_second ? 2 : 1);
     const int64_t *const shapes[2] = {one, many};
     f->inputs[0] = arch_enumerated_feature(out, "input_ids", MIL_INT32, 2, shapes, batch == 1 ? 1 : 2);
     /* A result of flexible length is described without a shape. */
-    int64_t result[3] = {1, 1, m->hidden_size};
-    f->outputs[0] = arch_array_feature(out, "hidden_states", MIL_FP16, batch == 1 ? 3 : 0, result);
+    int64_t hidden[3] = {1, 1, m->hidden_size}, second[3] = {1, 1, m->per_layer_inputs};
+    int rank = batch == 1 ? 3 : 0;
+    f->outputs[0] = arch_array_feature(out, "hidden_states", MIL_FP16, rank, hidden);
+    if (has_second)
+        f->outputs[1] = arch_array_feature(out, "per_layer_inputs", MIL_FP16, rank, second);
     const struct mil_text_pair pairs[] = {
         {"com.anemll.batch_size", number_text(out, batch)},
         {"com.anemll.context_length", number_text(out, m->settings.context_length)},
@@ -48,11 +42,31 @@ bool arch_build_embeddings(struct arch_model *m, const struct st_tensor *table, 
     };
     arch_describe(out, "Anemll Model (Embeddings) converted to CoreML", pairs,
                   (int)(sizeof pairs / sizeof pairs[0]));
+}
+
+bool arch_build_embeddings(struct arch_model *m, const struct st_tensor *table, struct mil_model *out,
+                           struct err *e)
+{
+    int64_t any_length[2] = {1, m->settings.batch_size == 1 ? 1 : MIL_DIM_UNKNOWN};
+    int64_t dims[2] = {m->vocab_size, m->hidden_size};
+    struct mil_builder *b = mil_builder_new(out, "main", "CoreML8");
+    struct mil_var *ids = mil_build_input(b, "input_ids", MIL_INT32, 2, any_length);
+    struct mil_var *hidden =
+        block_gather(b, arch_weight(out, table, 0, 2, dims), ids, "embed_tokens_weight", "hidden_states");
+    if (!mil_builder_finish(b, &hidden, 1, e))
+        return err_wrap(e, "embeddings");
+    arch_describe_embeddings(m, out);
     return true;
 }
 
 bool arch_build_head(struct arch_model *m, const struct st_tensor *weight, struct mil_model *out,
                      struct err *e)
+{
+    return arch_build_capped_head(m, weight, 0, out, e);
+}
+
+bool arch_build_capped_head(struct arch_model *m, const struct st_tensor *weight, double cap,
+                            struct mil_model *out, struct err *e)
 {
     int n = m->settings.split_lm_head;
     int64_t hidden_shape[3] = {1, 1, m->hidden_size}, row = 0;
@@ -61,14 +75,20 @@ bool arch_build_head(struct arch_model *m, const struct st_tensor *weight, struc
     struct mil_function_description *f = describe_single(out, n);
     struct buf sizes;
     buf_init(&sizes, (size_t)1 << 20);
-    struct mil_var *x = block_to_channels(b, mil_build_input(b, "hidden_states", MIL_FP16, 3, hidden_shape));
+    struct mil_var *x = mil_build_input(b, "hidden_states", MIL_FP16, 3, hidden_shape);
+    /* The division by the cap is done once here: behind the products it would be one for every logit, and
+     * compilers would fold it into the weights. */
+    if (cap > 0)
+        x = block_scale(b, x, 1.0 / cap, NULL);
+    x = block_to_channels(b, x);
     for (int i = 0; i < n; i++) {
         int64_t size = arch_head_part(m->vocab_size, n, i);
         int64_t dims[4] = {size, m->hidden_size, 1, 1}, result[3] = {1, 1, size};
         const char *name = arena_printf(out->arena, "logits%d", i + 1);
         struct mil_var *y = block_linear(b, x, arch_weight(out, weight, row * m->hidden_size, 4, dims), NULL,
                                          arena_printf(out->arena, "lm_head_%d", i + 1));
-        logits[i] = block_reshape(b, y, 3, result, name);
+        y = block_reshape(b, y, 3, result, cap > 0 ? NULL : name);
+        logits[i] = cap > 0 ? block_scale(b, block_unary(b, "tanh", y, NULL), cap, name) : y;
         f->outputs[i] = arch_array_feature(out, name, MIL_FP16, 3, result);
         buf_printf(&sizes, "%s%lld", i ? "," : "", (long long)size);
         row += size;
@@ -95,12 +115,15 @@ static void describe_function(const struct arch_model *m, bool is_last, const st
     int64_t hidden[3] = {1, t, m->hidden_size}, mask[4] = {1, 1, t, m->settings.context_length};
     int64_t result[3] = {1, is_last ? 1 : t, m->hidden_size}, one = 1;
     f->name = name;
-    f->n_inputs = 4;
-    f->inputs = ARENA_ARRAY(out->arena, struct mil_feature, 4);
+    f->n_inputs = m->per_layer_inputs > 0 ? 5 : 4;
+    f->inputs = ARENA_ARRAY(out->arena, struct mil_feature, f->n_inputs);
     f->inputs[0] = arch_array_feature(out, "hidden_states", MIL_FP16, 3, hidden);
     f->inputs[1] = arch_array_feature(out, "position_ids", MIL_INT32, 1, &t);
     f->inputs[2] = arch_array_feature(out, "causal_mask", MIL_FP16, 4, mask);
     f->inputs[3] = arch_array_feature(out, "current_pos", MIL_INT32, 1, &one);
+    int64_t per_layer[3] = {1, t, m->per_layer_inputs};
+    if (m->per_layer_inputs > 0)
+        f->inputs[4] = arch_array_feature(out, "per_layer_inputs", MIL_FP16, 3, per_layer);
     f->n_outputs = 1;
     f->outputs = ARENA_NEW(out->arena, struct mil_feature);
     f->outputs[0] = arch_array_feature(out, "output_hidden_states", MIL_FP16, 3, result);

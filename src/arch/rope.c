@@ -32,6 +32,16 @@ static void set_default(struct arch_rope *r, double theta, int64_t dim)
     r->attention_factor = 1.0;
 }
 
+void arch_set_rope(struct arch_model *m, double theta, double stretch, int64_t dim, int64_t n_pairs,
+                   struct arch_rope *out)
+{
+    out->n_pairs = n_pairs;
+    out->inverse_frequency = ARENA_ARRAY(m->arena, float, n_pairs);
+    set_default(out, theta, dim);
+    for (int64_t i = 0; i < n_pairs; i++)
+        out->inverse_frequency[i] /= (float)stretch;
+}
+
 static double yarn_mscale(double scale, double mscale)
 {
     return scale <= 1.0 ? 1.0 : 0.1 * mscale * log(scale) + 1.0;

@@ -8,33 +8,35 @@
 
 #define BLOCK 512 /* numbers transformed at a time */
 
-static double transform(enum arch_transform how, double v)
+static double transform(const struct arch_layout *l, double v)
 {
-    switch (how) {
+    switch (l->transform) {
     case ARCH_HALVE:
         return v * 0.5;
     case ARCH_ONE_PLUS:
         return v + 1.0;
     case ARCH_MINUS_EXP:
         return -exp(v);
+    case ARCH_SCALE:
+        return v * l->factor;
     default:
         return v;
     }
 }
 
 /* n elements of a tensor that follow each other. */
-static bool read_run(const struct st_tensor *t, enum arch_transform how, int64_t begin, int64_t n, f16 *dst,
-                     struct err *e)
+static bool read_run(const struct arch_layout *l, const struct st_tensor *t, int64_t begin, int64_t n,
+                     f16 *dst, struct err *e)
 {
     double block[BLOCK];
-    if (how == ARCH_KEEP)
+    if (l->transform == ARCH_KEEP)
         return st_read_f16(t, begin, n, dst, e);
     for (int64_t done = 0; done < n;) {
         int64_t count = n - done < BLOCK ? n - done : BLOCK;
         if (!st_read_f64(t, begin + done, count, block, e))
             return false;
         for (int64_t i = 0; i < count; i++) {
-            double v = transform(how, block[i]);
+            double v = transform(l, block[i]);
             dst[done + i] = f64_to_f16(v);
             if ((dst[done + i] & 0x7fff) == 0x7c00 && isfinite(block[i]))
                 return err_set(e, ERR_FORMAT,
@@ -65,7 +67,7 @@ static bool produce_layout(const struct mil_weight *w, int64_t begin, int64_t n,
         int64_t run =
             rows_touch ? (l->row_block - row_inside) * l->columns - column : l->column_block - column_inside;
         run = run < n - done ? run : n - done;
-        if (!read_run(l->tensors[tensor], l->transform, at, run, to + done, e))
+        if (!read_run(l, l->tensors[tensor], at, run, to + done, e))
             return false;
         done += run;
     }
