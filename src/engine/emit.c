@@ -6,6 +6,8 @@
 
 /* The most axes, operands and steps that a plan may have; real models stay far below. */
 #define STEPS_MAX 1000000
+/* The most elements of one tensor: sums of sizes over all steps stay far from the end of 64 bits. */
+#define ELEMS_MAX ((int64_t)1 << 36)
 
 bool compile_fail(struct compiler *c, enum err_code code, const char *fmt, ...)
 {
@@ -518,6 +520,9 @@ static bool fill_port(struct compiler *c, struct engine_port *port, const char *
     if (t->kind != MIL_TYPE_TENSOR || t->dtype == MIL_STRING || t->rank > MIL_RANK_MAX ||
         mil_type_elems(t) < 0)
         return err_set(c->e, ERR_UNSUPPORTED, "function %s: %s has no fixed tensor shape", c->g.f->name,
+        if (mil_type_elems(t) > ELEMS_MAX)
+            return compile_fail(c, ERR_LIMIT, "its result has %lld elements, the most is %lld",
+                                (long long)mil_type_elems(t), (long long)ELEMS_MAX);
                        name);
     *port = (struct engine_port){.name = name,
                                  .dtype = t->dtype,
@@ -529,6 +534,9 @@ static bool fill_port(struct compiler *c, struct engine_port *port, const char *
     return true;
 }
 
+    if (mil_type_elems(t) > ELEMS_MAX)
+        return err_set(c->e, ERR_LIMIT, "function %s: %s has %lld elements, the most is %lld", c->g.f->name, name,
+                       (long long)mil_type_elems(t), (long long)ELEMS_MAX);
 static struct value port_value(int storage, const struct engine_port *port)
 {
     struct value v = {.storage = storage, .repr = port->is_int ? REPR_I32 : REPR_F32, .rank = port->rank};
