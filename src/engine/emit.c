@@ -510,6 +510,9 @@ static bool emit_op(struct compiler *c, int i)
         const struct mil_type *t = var_type(c, op->outputs[k]);
         if (t->kind != MIL_TYPE_TENSOR || t->rank > MIL_RANK_MAX || mil_type_elems(t) < 0)
             return compile_fail(c, ERR_UNSUPPORTED, "the shape of its result is not known before the run");
+        if (mil_type_elems(t) > ELEMS_MAX)
+            return compile_fail(c, ERR_LIMIT, "its result has %lld elements, the most is %lld",
+                                (long long)mil_type_elems(t), (long long)ELEMS_MAX);
     }
     return emit(c, op);
 }
@@ -520,10 +523,10 @@ static bool fill_port(struct compiler *c, struct engine_port *port, const char *
     if (t->kind != MIL_TYPE_TENSOR || t->dtype == MIL_STRING || t->rank > MIL_RANK_MAX ||
         mil_type_elems(t) < 0)
         return err_set(c->e, ERR_UNSUPPORTED, "function %s: %s has no fixed tensor shape", c->g.f->name,
-        if (mil_type_elems(t) > ELEMS_MAX)
-            return compile_fail(c, ERR_LIMIT, "its result has %lld elements, the most is %lld",
-                                (long long)mil_type_elems(t), (long long)ELEMS_MAX);
                        name);
+    if (mil_type_elems(t) > ELEMS_MAX)
+        return err_set(c->e, ERR_LIMIT, "function %s: %s has %lld elements, the most is %lld", c->g.f->name, name,
+                       (long long)mil_type_elems(t), (long long)ELEMS_MAX);
     *port = (struct engine_port){.name = name,
                                  .dtype = t->dtype,
                                  .is_int = dtype_repr(t->dtype) == REPR_I32,
@@ -534,9 +537,6 @@ static bool fill_port(struct compiler *c, struct engine_port *port, const char *
     return true;
 }
 
-    if (mil_type_elems(t) > ELEMS_MAX)
-        return err_set(c->e, ERR_LIMIT, "function %s: %s has %lld elements, the most is %lld", c->g.f->name, name,
-                       (long long)mil_type_elems(t), (long long)ELEMS_MAX);
 static struct value port_value(int storage, const struct engine_port *port)
 {
     struct value v = {.storage = storage, .repr = port->is_int ? REPR_I32 : REPR_F32, .rank = port->rank};
