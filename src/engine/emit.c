@@ -716,8 +716,10 @@ bool engine_plan_new(struct engine_plan **out, const struct mil_model *m, const 
     struct engine_plan *p = c.plan;
     struct step *steps = ARENA_ARRAY(c.arena, struct step, p->n_steps + 1);
     struct storage *storages = ARENA_ARRAY(c.arena, struct storage, p->n_storages + 1);
-    memcpy(steps, p->steps, sizeof *steps * (size_t)p->n_steps);
-    memcpy(storages, p->storages, sizeof *storages * (size_t)p->n_storages);
+    if (p->n_steps > 0)
+        memcpy(steps, p->steps, sizeof *steps * (size_t)p->n_steps);
+    if (p->n_storages > 0)
+        memcpy(storages, p->storages, sizeof *storages * (size_t)p->n_storages);
     free(p->steps);
     free(p->storages);
     p->steps = steps;
