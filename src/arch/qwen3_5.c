@@ -117,6 +117,7 @@ static void make_values(struct arch_model *m, int i_chunk, struct mil_model *out
 struct layer_inputs {
     struct mil_var *cos, *sin, *mask, *position;
     struct mil_var *states[N_STATES];
+    const struct mil_value *order; /* of experts */
 };
 
 static struct mil_var *normed_heads(const struct qwen3_5 *c, struct mil_builder *b, int64_t i,
@@ -171,7 +172,8 @@ static struct mil_var *build_layer(const struct arch_model *m, const struct chun
             : qwen3_5_build_linear(m, b, i, &w->linear, &c->chunked, y, in->states[GDN], in->states[CONV]);
     x = block_binary(b, "add", x, y, NULL);
     y = block_rms_norm(b, x, w->post_norm, q->rms_norm_eps, qwen3_5_name(b, i, "post_attention_layernorm"));
-    return block_binary(b, "add", x, qwen3_5_build_mlp(m, b, i, &w->mlp, y), qwen3_5_name(b, i, "output"));
+    return block_binary(b, "add", x, qwen3_5_build_mlp(m, b, i, &w->mlp, in->order, y),
+                        qwen3_5_name(b, i, "output"));
 }
 
 /* Reads of the states that none of these layers uses. */
@@ -205,6 +207,7 @@ static bool build_function(const struct arch_model *m, const struct chunk_values
         in.states[i] = mil_build_state(b, states[i].name, MIL_FP16, states[i].rank, states[i].shape);
     in.cos = block_rope_rows(b, c->cos, position_ids, "rope_cos");
     in.sin = block_rope_rows(b, c->sin, position_ids, "rope_sin");
+    in.order = qwen3_5_expert_order(m, t, out);
     x = touch_unused(q, c, b, &in, x);
     for (int64_t i = c->begin; i < c->end && !mil_builder_failed(b); i++)
         x = build_layer(m, c, b, i, &in, x);

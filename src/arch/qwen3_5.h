@@ -101,16 +101,21 @@ struct qwen3_5_gated_values {
     const struct mil_value *gate, *up, *down;
 };
 struct qwen3_5_mlp_values {
-    struct qwen3_5_gated_values gated;                    /* dense, or the shared expert */
-    const struct mil_value *router, *shared_gate, *order; /* order [1, E, 1, 1]: E, E - 1, .. 1 */
-    int64_t group_size;                                   /* experts of one convolution */
+    struct qwen3_5_gated_values gated; /* dense, or the shared expert */
+    const struct mil_value *router, *shared_gate;
+    int64_t group_size; /* experts of one convolution */
     int n_groups;
     struct qwen3_5_gated_values *groups; /* [n_groups] */
 };
 struct qwen3_5_mlp_values qwen3_5_mlp_values(const struct arch_model *m, const struct qwen3_5_layer *t,
                                              struct mil_model *out);
-/* x [1, T, H] normed -> [1, T, H] */
+/* [1, E, 1, T] of E, E - 1, .. 1 for every token: which of equal experts goes first. As wide as the numbers it
+ * stands beside, because some readers take the type of a select from its two values alone. NULL when dense. */
+const struct mil_value *qwen3_5_expert_order(const struct arch_model *m, int64_t n_tokens,
+                                             struct mil_model *out);
+/* x [1, T, H] normed -> [1, T, H]; order: of T tokens */
 struct mil_var *qwen3_5_build_mlp(const struct arch_model *m, struct mil_builder *b, int64_t layer,
-                                  const struct qwen3_5_mlp_values *w, struct mil_var *x);
+                                  const struct qwen3_5_mlp_values *w, const struct mil_value *order,
+                                  struct mil_var *x);
 
 #endif

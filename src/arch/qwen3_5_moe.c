@@ -52,12 +52,16 @@ static struct qwen3_5_gated_values gated_values(struct mil_model *out, const str
                                          .down = arch_linear(out, t->down, ARCH_KEEP)};
 }
 
-static const struct mil_value *order_constant(struct mil_model *out, int64_t n)
+const struct mil_value *qwen3_5_expert_order(const struct arch_model *m, int64_t n_tokens,
+                                             struct mil_model *out)
 {
-    f16 *order = xmalloc(sizeof *order * (size_t)n);
-    for (int64_t i = 0; i < n; i++)
-        order[i] = f64_to_f16((double)(n - i));
-    int64_t dims[4] = {1, n, 1, 1};
+    const struct qwen3_5 *q = m->own;
+    if (!q->is_moe)
+        return NULL;
+    int64_t n = q->n_experts, dims[4] = {1, n, 1, n_tokens};
+    f16 *order = xmalloc(sizeof *order * (size_t)(n * n_tokens));
+    for (int64_t i = 0; i < n * n_tokens; i++)
+        order[i] = f64_to_f16((double)(n - i / n_tokens));
     const struct mil_value *v = mil_value_new(out, MIL_FP16, 4, dims, order);
     free(order);
     return v;
@@ -77,7 +81,6 @@ struct qwen3_5_mlp_values qwen3_5_mlp_values(const struct arch_model *m, const s
     struct arch_layout router = arch_layout_of(&x->router, q->n_experts, m->hidden_size);
     router.keep_fp16 = true;
     v.router = arch_layout_weight(out, &router, 4, router_dims);
-    v.order = order_constant(out, q->n_experts);
     v.shared_gate = arch_linear(out, x->shared_gate, ARCH_HALVE);
     v.gated = gated_values(out, &x->shared);
     v.group_size = AXIS_MAX / q->expert_size;
@@ -155,12 +158,13 @@ static struct mil_var *expert_group(struct mil_builder *b, const struct qwen3_5 
 }
 
 static struct mil_var *experts(struct mil_builder *b, const struct qwen3_5 *q, int64_t layer,
-                               const struct qwen3_5_mlp_values *w, struct mil_var *x)
+                               const struct qwen3_5_mlp_values *w, const struct mil_value *order,
+                               struct mil_var *x)
 {
     struct mil_var *router = block_linear(b, x, w->router, NULL, qwen3_5_name(b, layer, "mlp_router"));
-    struct mil_var *order = mil_build_const(b, w->order, qwen3_5_name(b, layer, "mlp_order"));
-    struct mil_var *weights = top_weights(b, q->n_chosen, block_softmax(b, router, 1), order,
-                                          qwen3_5_name(b, layer, "mlp_router_weights"));
+    struct mil_var *weights =
+        top_weights(b, q->n_chosen, block_softmax(b, router, 1), mil_build_const(b, order, "expert_order"),
+                    qwen3_5_name(b, layer, "mlp_router_weights"));
     struct mil_var *y = NULL;
     for (int i = 0; i < w->n_groups && !mil_builder_failed(b); i++) {
         struct mil_var *part = expert_group(b, q, layer, i, w, x, weights);
@@ -173,12 +177,13 @@ static struct mil_var *experts(struct mil_builder *b, const struct qwen3_5 *q, i
 }
 
 struct mil_var *qwen3_5_build_mlp(const struct arch_model *m, struct mil_builder *b, int64_t layer,
-                                  const struct qwen3_5_mlp_values *w, struct mil_var *x)
+                                  const struct qwen3_5_mlp_values *w, const struct mil_value *order,
+                                  struct mil_var *x)
 {
     const struct qwen3_5 *q = m->own;
     if (mil_builder_failed(b))
         return NULL;
     x = block_to_channels(b, x);
-    x = q->is_moe ? experts(b, q, layer, w, x) : gated(b, layer, "mlp", &w->gated, x);
+    x = q->is_moe ? experts(b, q, layer, w, order, x) : gated(b, layer, "mlp", &w->gated, x);
     return block_from_channels(b, x, NULL);
 }
