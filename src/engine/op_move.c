@@ -68,8 +68,39 @@ bool emit_concat(struct compiler *c, const struct mil_op *op)
 
 /* ---- tile ---- */
 
+struct tile {
+    int rank;
+    int64_t dims[MIL_RANK_MAX];                          /* of the result, which is dense */
+    int64_t x_dims[MIL_RANK_MAX], strides[MIL_RANK_MAX]; /* of x */
+};
+
+static void run_tile(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
+{
+    const struct tile *p = s->params;
+    const int32_t *x = value_pointer(r, &s->in[0]); /* both representations of 4 bytes move as they are */
+    int32_t *y = value_pointer(r, &s->out[0]);
+    int inner = p->rank - 1;
+    int64_t n_rows = 1, n = p->x_dims[inner], begin, end;
+    for (int i = 0; i < inner; i++)
+        n_rows *= p->dims[i];
+    pool_split(n_rows, 1, i_thread, n_threads, &begin, &end);
+    for (int64_t row = begin; row < end; row++) {
+        int64_t from = 0, rest = row;
+        int32_t *to = y + row * p->dims[inner];
+        for (int i = inner - 1; i >= 0; i--) {
+            from += rest % p->dims[i] % p->x_dims[i] * p->strides[i];
+            rest /= p->dims[i];
+        }
+        for (int64_t i = 0; i < n; i++)
+            to[i] = x[from + i * p->strides[inner]];
+        for (int64_t i = n; i < p->dims[inner]; i++)
+            to[i] = to[i - n];
+    }
+}
+
 bool emit_tile(struct compiler *c, const struct mil_op *op)
 {
+    const struct mil_type *t = var_type(c, op->outputs[0]);
     struct value x;
     int64_t reps[MIL_RANK_MAX];
     int n = MIL_RANK_MAX;
@@ -78,13 +109,16 @@ bool emit_tile(struct compiler *c, const struct mil_op *op)
     if (n != x.rank)
         return compile_fail(c, ERR_UNSUPPORTED, "reps must be a constant of %d entries", x.rank);
     struct value view = x;
-    bool broadcast = true;
-    for (int i = 0; i < n; i++) {
+    bool broadcast = true, fits = t->rank == n;
+    for (int i = 0; fits && i < n; i++) {
+        fits = reps[i] > 0 && x.dims[i] <= INT64_MAX / reps[i] && x.dims[i] * reps[i] == t->dims[i];
         broadcast = broadcast && (reps[i] == 1 || x.dims[i] == 1);
-        view.dims[i] = x.dims[i] * reps[i];
+        view.dims[i] = t->dims[i];
         if (x.dims[i] == 1)
             view.strides[i] = 0;
     }
+    if (!fits)
+        return compile_fail(c, ERR_FORMAT, "reps do not give the declared shape of its result");
     if (broadcast) { /* repeating an axis of one element: a stride of 0 */
         set_var(c, op->outputs[0], view);
         return true;
@@ -92,19 +126,17 @@ bool emit_tile(struct compiler *c, const struct mil_op *op)
     if (!to_f32(c, &x))
         return false;
     struct value y = value_new(c, x.repr, view.rank, view.dims);
-    int64_t at[MIL_RANK_MAX] = {0};
-    for (;;) { /* one copy per repetition */
-        struct value part = y;
-        int i = n - 1;
-        for (int k = 0; k < n; k++) {
-            part.dims[k] = x.dims[k];
-            part.offset += at[k] * x.dims[k] * y.strides[k];
-        }
-        emit_copy(c, &x, &part);
-        while (i >= 0 && ++at[i] == reps[i])
-            at[i--] = 0;
-        if (i < 0)
-            break;
+    if (value_elems(&y) > 0) {
+        struct tile *p = ARENA_NEW(c->arena, struct tile);
+        p->rank = y.rank;
+        memcpy(p->dims, y.dims, sizeof p->dims);
+        memcpy(p->x_dims, x.dims, sizeof p->x_dims);
+        memcpy(p->strides, x.strides, sizeof p->strides);
+        struct step *s = step_new(c, "tile", run_tile);
+        s->params = p;
+        s->serial = value_elems(&y) < 16384;
+        step_in(c, s, x);
+        step_out(c, s, y);
     }
     set_output(c, op, 0, y);
     return true;

@@ -240,7 +240,7 @@ static bool eval_sparse(struct compiler *c, const struct mil_op *op, struct dens
     int64_t dims[MIL_RANK_MAX], at = 0;
     int n = 0;
     if (!mask || !mask->data)
-        return compile_fail(c, ERR_FORMAT, "mask is no constant");
+        return compile_fail(c, ERR_UNSUPPORTED, "mask is no constant");
     if (!need(c, op, "nonzero_data", &kept, depth))
         return false;
     if (shape) {

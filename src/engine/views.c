@@ -34,6 +34,14 @@ bool view_reshape(const struct value *v, int rank, const int64_t *dims, struct v
 {
     int64_t old_dims[MIL_RANK_MAX], old_strides[MIL_RANK_MAX], strides[MIL_RANK_MAX] = {0};
     int n_old = 0;
+    if (value_elems(v) == 0) { /* no element has a place */
+        *out = *v;
+        out->rank = rank;
+        for (int i = 0; i < rank; i++)
+            out->dims[i] = dims[i];
+        dense_strides(rank, dims, out->strides);
+        return true;
+    }
     for (int i = 0; i < v->rank; i++) {
         if (v->dims[i] == 1)
             continue;
