@@ -33,10 +33,9 @@ struct arch_model {
     struct arch_settings settings;
     /* common numbers, filled by the family */
     int64_t hidden_size, n_layers, vocab_size;
-    int64_t
-        per_layer_inputs; /* width of the second output of the embeddings, fifth input of the chunks; 0: none */
-    bool *tensor_used;    /* [tensors->n_tensors]: what the programs took */
-    const void *own;      /* the family's own parsed configuration */
+    int64_t per_layer_inputs; /* width of the chunks' fifth input; 0: they have none */
+    bool *tensor_used;        /* [tensors->n_tensors]: what the programs took */
+    const void *own;          /* the family's own parsed configuration */
 };
 
 struct arch_family {

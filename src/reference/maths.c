@@ -90,13 +90,19 @@ void reference_rms_norm(const float *x, const float *weight, int64_t n, int64_t 
             squares += (double)x[i] * (double)x[i];
         float factor = 1.0f / sqrtf((float)(squares / (double)dim) + eps);
         for (int64_t i = 0; i < dim; i++)
-            y[i] = weight[i] * (x[i] * factor);
+            y[i] = (weight ? weight[i] : 1.0f) * (x[i] * factor);
     }
 }
 
 float reference_silu(float x)
 {
     return x / (1.0f + expf(-x));
+}
+
+float reference_gelu(float x)
+{
+    float inner = (float)sqrt(2.0 / M_PI) * (x + 0.044715f * (x * x * x));
+    return 0.5f * x * (1.0f + tanhf(inner));
 }
 
 static void attend_one(const struct reference_attention *a, int64_t t, int64_t head, float *scores)
@@ -108,16 +114,17 @@ static void attend_one(const struct reference_attention *a, int64_t t, int64_t h
     float *output = a->output + (t * a->n_heads + head) * a->dim;
     float best = -INFINITY;
     double sum = 0;
-    for (int64_t k = 0; k < n_keys; k++) {
+    int64_t first = a->window > 0 && n_keys > a->window ? n_keys - a->window : 0;
+    for (int64_t k = first; k < n_keys; k++) {
         scores[k] = reference_dot(query, keys + k * a->dim, a->dim) * a->scale;
         best = scores[k] > best ? scores[k] : best;
     }
-    for (int64_t k = 0; k < n_keys; k++) {
+    for (int64_t k = first; k < n_keys; k++) {
         scores[k] = expf(scores[k] - best);
         sum += (double)scores[k];
     }
     memset(output, 0, (size_t)a->dim * sizeof *output);
-    for (int64_t k = 0; k < n_keys; k++) {
+    for (int64_t k = first; k < n_keys; k++) {
         float weight = (float)((double)scores[k] / sum);
         for (int64_t i = 0; i < a->dim; i++)
             output[i] += weight * values[k * a->dim + i];

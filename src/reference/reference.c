@@ -1,5 +1,6 @@
 /* Opening a checkpoint for the reference, and the part of a session that all families share. */
 #include "reference/reference_internal.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +8,7 @@
 /* Rows of logits that one pass over the head makes. */
 #define LOGITS_ROWS 32
 
-static const struct reference_family *const families[] = {&reference_qwen3};
+static const struct reference_family *const families[] = {&reference_qwen3, &reference_gemma4};
 
 /* ---- settings and tensors ---- */
 
@@ -15,7 +16,7 @@ bool reference_get_size(const struct reference *r, const char *key, int64_t max,
                         struct err *e)
 {
     const char *where = r->parts->config_path;
-    return json_get_int(r->parts->config, key, value, where, e) &&
+    return json_get_int(r->parts->text, key, value, where, e) &&
            ((*value >= 1 && *value <= max) ||
             err_set(e, ERR_FORMAT, "%s: key %s: expected 1 to %lld, found %lld", where, key, (long long)max,
                     (long long)*value));
@@ -91,9 +92,11 @@ static bool find_family(struct reference_parts *p, struct err *e)
         return err_set(e, ERR_FORMAT, "%s: key model_type is missing", p->config_path);
     for (size_t i = 0; i < sizeof families / sizeof families[0] && !p->family; i++)
         p->family = families[i]->matches(type) ? families[i] : NULL;
-    return p->family ||
-           err_set(e, ERR_UNSUPPORTED, "%s: key model_type: the reference knows qwen3, found \"%s\"",
-                   p->config_path, type);
+    const cJSON *text = json_get(p->config, "text_config");
+    p->text = cJSON_IsObject(text) ? text : p->config;
+    return p->family || err_set(e, ERR_UNSUPPORTED,
+                                "%s: key model_type: the reference knows qwen3 and gemma4, found \"%s\"",
+                                p->config_path, type);
 }
 
 bool reference_open(struct reference **out, const char *checkpoint, const struct reference_options *options,
@@ -232,6 +235,8 @@ static bool give_logits(struct reference_session *s, int64_t begin, int64_t n, r
         if (!logits_room(s, part, e))
             return false;
         reference_linear(s, r->parts->head, NULL, s->hidden + at * r->hidden_size, part, s->logits);
+        for (int64_t i = 0; r->parts->softcap > 0 && i < part * r->vocab_size; i++)
+            s->logits[i] = r->parts->softcap * tanhf(s->logits[i] / r->parts->softcap);
         s->last_logits = s->logits + (part - 1) * r->vocab_size;
         for (int64_t i = 0; on_logits && i < part; i++)
             if (!on_logits(context, s->position + at + i, s->logits + i * r->vocab_size, e))

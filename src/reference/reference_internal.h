@@ -23,17 +23,19 @@ struct reference_family {
     /* n <= REFERENCE_BATCH tokens at s->position; leaves the final norm's rows in s->hidden. */
     bool (*forward)(struct reference_session *s, const int32_t *tokens, int64_t n, struct err *e);
 };
-extern const struct reference_family reference_qwen3;
+extern const struct reference_family reference_qwen3, reference_gemma4;
 
 struct reference_parts {
     struct arena *arena;
     char *config_path;
     cJSON *config;
+    const cJSON *text; /* the text settings: config, or its text_config */
     struct safetensors *tensors;
     struct pool *pool;
     struct log *log;
     const struct reference_family *family;
     const struct st_tensor *head; /* [vocab_size, hidden_size] */
+    float softcap;                /* logits are softcap * tanh(product / softcap); 0: the products */
     int64_t max_columns;          /* of any weight that reference_linear gets */
     void *own;                    /* the family's */
 };
@@ -96,9 +98,10 @@ void reference_linear(struct reference_session *s, const struct st_tensor *weigh
                       const float *x, int64_t n, float *y);
 /* dst [n, columns] = rows of a table; ids are in range. */
 void reference_gather(const struct st_tensor *table, const int32_t *ids, int64_t n, float *dst);
-/* y = x / sqrt(mean(x^2) + eps) * weight for each of n rows; y may be x. */
+/* y = x / sqrt(mean(x^2) + eps) * weight (NULL: 1) for each of n rows; y may be x. */
 void reference_rms_norm(const float *x, const float *weight, int64_t n, int64_t dim, float eps, float *y);
 float reference_silu(float x);
+float reference_gelu(float x); /* tanh form */
 float reference_dot(const float *a, const float *b, int64_t n);
 
 /* Causal attention of n queries at position .. position + n - 1 over keys and values [n_kv, capacity, dim],
@@ -107,6 +110,7 @@ struct reference_attention {
     const float *query, *keys, *values;
     float *scores, *output;
     int64_t n, position, capacity;
+    int64_t window; /* keys that a query sees, its own with them; 0: all */
     int64_t n_heads, n_kv_heads, dim;
     float scale;
 };

@@ -147,7 +147,7 @@ bool reference_rope_parse(const cJSON *config, const char *where, int64_t dim, s
 
 bool reference_rope_read(struct reference *r, int64_t dim, struct reference_rope *out, struct err *e)
 {
-    return reference_rope_parse(r->parts->config, r->parts->config_path, dim, r->parts->arena, out, e);
+    return reference_rope_parse(r->parts->text, r->parts->config_path, dim, r->parts->arena, out, e);
 }
 
 void reference_rope_row(const struct reference_rope *rope, int64_t position, float *cosines, float *sines)

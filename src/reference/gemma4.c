@@ -1,0 +1,548 @@
+/* Gemma 4 (text): local and global attention, per-layer inputs, layers that share keys and values.
+ *
+ * x = embedding * sqrt(hidden_size). Per-layer inputs of a token, one vector for every layer:
+ *   (norm(projection of x / sqrt(hidden_size)) + second embedding * sqrt(size)) / sqrt(2).
+ * In every layer, with a norm before and after each of the first two blocks:
+ *   x += norm(o_proj(attention(q, keys, values))), q and k normed per head with a weight and turned, v normed
+ *        without one, no scale; local layers see the last `window` positions;
+ *   x += norm(down_proj(gelu(gate_proj(h)) * up_proj(h)));
+ *   x += norm(projection(gelu(gate of x) * the layer's input)); x *= layer_scalar.
+ * The last layers make no keys and values: they read those of the last layer of their type that does. Logits
+ * are cap * tanh(products with the normed x / cap).
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "reference/reference_internal.h"
+
+#define SIZE_LIMIT 16777216 /* of any width; products of two of them are far from overflow */
+
+enum { Q, K, V, O, N_PROJECTIONS };
+
+struct layer {
+    bool is_global, is_shared;
+    int64_t source; /* the layer whose keys and values it reads */
+    int64_t head_dim, n_kv_heads, intermediate_size;
+    const float *input_norm, *post_attention_norm, *pre_mlp_norm, *post_mlp_norm, *per_layer_norm;
+    const float *q_norm, *k_norm, *scalar; /* k_norm: NULL when shared */
+    const struct st_tensor *projection[N_PROJECTIONS], *gate, *up, *down;
+    const struct st_tensor *per_layer_gate, *per_layer_projection;
+};
+
+struct gemma4 {
+    const char *prefix;
+    int64_t n_heads, intermediate_size, window, per_layer_size;
+    int64_t max_head_dim, max_kv_width, max_intermediate;
+    float eps;
+    struct reference_rope rope[2]; /* local, global; pairs that do not turn have frequency 0 */
+    const struct st_tensor *embeddings, *per_layer_table, *model_projection;
+    const float *norm, *projection_norm;
+    struct layer *layers; /* [n_layers] */
+};
+
+/* Work space of a session; rows are tokens of a batch. */
+struct work {
+    float **keys, **values;       /* [n_layers] of [n_kv_heads, capacity, head_dim]; shared: NULL */
+    float *x, *h;                 /* [batch, hidden_size] */
+    float *q, *attention;         /* [batch, n_heads * head_dim] */
+    float *k, *v;                 /* [batch, n_kv_heads * head_dim] */
+    float *gate, *up;             /* [batch, widest of MLP and per-layer size] */
+    float *per_layer, *projected; /* [batch, n_layers * per_layer_size] */
+    float *cosines[2], *sines[2]; /* [batch, head_dim / 2] */
+    float *scores;                /* [n_threads, capacity] */
+};
+
+static bool matches(const char *model_type)
+{
+    return strcmp(model_type, "gemma4") == 0 || strcmp(model_type, "gemma4_text") == 0;
+}
+
+/* ---- settings ---- */
+
+static bool check_variants(const struct reference *r, struct err *e)
+{
+    static const char *const refused[] = {"attention_k_eq_v", "enable_moe_block",
+                                          "use_bidirectional_attention", "attention_bias"};
+    const cJSON *config = r->parts->text;
+    const char *where = r->parts->config_path, *activation = "gelu_pytorch_tanh";
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        const cJSON *item = json_get(config, refused[i]);
+        if (item && !cJSON_IsNull(item) && !cJSON_IsFalse(item))
+            return err_set(e, ERR_UNSUPPORTED, "%s: key %s: the reference knows only models without it",
+                           where, refused[i]);
+    }
+    if (!json_get_string(config, "hidden_activation", &activation, where, e))
+        return false;
+    return strcmp(activation, "gelu_pytorch_tanh") == 0 ||
+           err_set(e, ERR_UNSUPPORTED,
+                   "%s: key hidden_activation: the reference knows only gelu_pytorch_tanh, found \"%s\"",
+                   where, activation);
+}
+
+static bool read_types(struct reference *r, struct gemma4 *g, int64_t n_shared, struct err *e)
+{
+    const char *where = r->parts->config_path;
+    const cJSON *types = json_get(r->parts->text, "layer_types");
+    int64_t last[2] = {-1, -1}, first_shared = r->n_layers - n_shared;
+    bool listed = cJSON_IsArray(types);
+    if (listed && cJSON_GetArraySize(types) != r->n_layers)
+        return err_set(e, ERR_FORMAT, "%s: key layer_types: expected %lld entries, found %d", where,
+                       (long long)r->n_layers, cJSON_GetArraySize(types));
+    const cJSON *t = listed ? types->child : NULL;
+    for (int64_t i = 0; i < r->n_layers; i++) {
+        struct layer *l = &g->layers[i];
+        const char *type = (i + 1) % 6 == 0 ? "full_attention" : "sliding_attention";
+        if (listed) {
+            type = cJSON_IsString(t) ? t->valuestring : json_type_name(t);
+            t = t->next;
+        }
+        l->is_global = strcmp(type, "full_attention") == 0;
+        if (!l->is_global && strcmp(type, "sliding_attention") != 0)
+            return err_set(e, ERR_UNSUPPORTED,
+                           "%s: key layer_types: the reference knows sliding_attention and full_attention, "
+                           "found %s",
+                           where, type);
+        /* whatever the list says */
+        l->is_global = l->is_global || i == r->n_layers - 1;
+        l->is_shared = i >= first_shared;
+        if (!l->is_shared)
+            last[l->is_global] = i;
+        l->source = last[l->is_global];
+        if (l->source < 0)
+            return err_set(
+                e, ERR_FORMAT,
+                "%s: key num_kv_shared_layers: layer %lld has no layer of its type to read keys from", where,
+                (long long)i);
+    }
+    return true;
+}
+
+/* Sizes of each layer: by its type, or as per_layer_config says, which replaces global_head_dim. */
+static bool read_layer_sizes(struct reference *r, struct gemma4 *g, bool double_wide, struct err *e)
+{
+    const char *where = r->parts->config_path;
+    const cJSON *config = r->parts->text, *per_layer = json_get(config, "per_layer_config");
+    int64_t local_dim = 256, global_dim = 512, n_kv_heads = 4;
+    if (!reference_get_size(r, "head_dim", 65536, &local_dim, e) ||
+        !reference_get_size(r, "num_key_value_heads", 65536, &n_kv_heads, e) ||
+        !reference_get_size(r, "global_head_dim", 65536, &global_dim, e))
+        return false;
+    for (int64_t i = 0; i < r->n_layers; i++) {
+        struct layer *l = &g->layers[i];
+        char number[24];
+        snprintf(number, sizeof number, "%lld", (long long)i);
+        l->head_dim = l->is_global && !cJSON_IsObject(per_layer) ? global_dim : local_dim;
+        l->n_kv_heads = n_kv_heads;
+        const cJSON *own = cJSON_IsObject(per_layer) ? json_get(per_layer, number) : NULL;
+        if (!json_get_int(own, "head_dim", &l->head_dim, where, e) ||
+            !json_get_int(own, "num_key_value_heads", &l->n_kv_heads, where, e))
+            return false;
+        l->intermediate_size = g->intermediate_size * (double_wide && l->is_shared ? 2 : 1);
+        if (l->head_dim < 2 || l->head_dim > 65536 || l->head_dim % 2 != 0 || l->n_kv_heads < 1 ||
+            l->n_kv_heads > g->n_heads || g->n_heads % l->n_kv_heads != 0)
+            return err_set(e, ERR_FORMAT, "%s: layer %lld: %lld heads on %lld key heads of %lld do not fit",
+                           where, (long long)i, (long long)g->n_heads, (long long)l->n_kv_heads,
+                           (long long)l->head_dim);
+        const struct layer *source = &g->layers[l->source];
+        if (source->head_dim != l->head_dim || source->n_kv_heads != l->n_kv_heads)
+            return err_set(e, ERR_FORMAT, "%s: layers %lld and %lld share keys but differ in their sizes",
+                           where, (long long)l->source, (long long)i);
+        int64_t kv_width = l->n_kv_heads * l->head_dim;
+        g->max_head_dim = l->head_dim > g->max_head_dim ? l->head_dim : g->max_head_dim;
+        g->max_kv_width = kv_width > g->max_kv_width ? kv_width : g->max_kv_width;
+        g->max_intermediate =
+            l->intermediate_size > g->max_intermediate ? l->intermediate_size : g->max_intermediate;
+    }
+    if (g->max_intermediate < g->per_layer_size)
+        g->max_intermediate = g->per_layer_size;
+    return true;
+}
+
+/* Frequencies of all pairs of a head: those beyond the turning part are 0, as in the published code. */
+static bool read_rope(struct reference *r, struct gemma4 *g, bool is_global, struct err *e)
+{
+    const char *where = r->parts->config_path;
+    const char *name = is_global ? "full_attention" : "sliding_attention";
+    const cJSON *all = json_get(r->parts->text, "rope_parameters");
+    bool given = all && !cJSON_IsNull(all);
+    const cJSON *own = given ? json_get(all, name) : NULL;
+    const char *type = given || !is_global ? "default" : "proportional";
+    double theta = is_global ? 1e6 : 1e4, turning = given || !is_global ? 1 : 0.25, factor = 1;
+    struct reference_rope *rope = &g->rope[is_global];
+    int64_t dim = 0;
+    for (int64_t i = 0; i < r->n_layers; i++) {
+        if (g->layers[i].is_global != is_global)
+            continue;
+        if (dim != 0 && dim != g->layers[i].head_dim)
+            return err_set(e, ERR_UNSUPPORTED, "%s: layers of type %s have heads of %lld and of %lld", where,
+                           name, (long long)dim, (long long)g->layers[i].head_dim);
+        dim = g->layers[i].head_dim;
+    }
+    if (given && dim != 0 && !cJSON_IsObject(own))
+        return err_set(e, ERR_FORMAT, "%s: rope_parameters.%s: expected an object", where, name);
+    if (!json_get_string(own, "rope_type", &type, where, e) ||
+        !json_get_double(own, "rope_theta", &theta, where, e) ||
+        !json_get_double(own, "partial_rotary_factor", &turning, where, e))
+        return false;
+    bool proportional = strcmp(type, "proportional") == 0;
+    if (!proportional && strcmp(type, "default") != 0)
+        return err_set(
+            e, ERR_UNSUPPORTED,
+            "%s: rope_parameters.%s: the reference knows the types default and proportional, found "
+            "\"%s\"",
+            where, name, type);
+    if (proportional && !json_get_double(own, "factor", &factor, where, e))
+        return false;
+    if (!(isfinite(theta) && theta > 0 && isfinite(factor) && factor > 0 && turning > 0 && turning <= 1) ||
+        (!proportional && turning != 1))
+        return err_set(e, ERR_FORMAT, "%s: rope_parameters.%s: a setting is out of range", where, name);
+    int64_t n_turning = proportional ? (int64_t)(turning * (double)dim / 2) : dim / 2;
+    rope->n_pairs = dim / 2;
+    rope->inverse_frequency = ARENA_ARRAY(r->parts->arena, float, rope->n_pairs);
+    rope->attention_factor = 1;
+    for (int64_t i = 0; i < n_turning; i++) {
+        float exponent = (float)(2 * i) / (float)dim;
+        rope->inverse_frequency[i] =
+            1.0f / (float)pow((double)(float)theta, (double)exponent) / (float)factor;
+    }
+    return true;
+}
+
+static bool read_settings(struct reference *r, struct gemma4 *g, bool *tied, struct err *e)
+{
+    const cJSON *config = r->parts->text;
+    const char *where = r->parts->config_path;
+    double eps = 1e-6, cap = 0;
+    int64_t n_shared = 0;
+    bool double_wide = false;
+    r->vocab_size = 262144;
+    r->hidden_size = 2304;
+    r->n_layers = 30;
+    r->max_positions = 131072;
+    g->intermediate_size = 9216;
+    g->n_heads = 8;
+    g->window = 512;
+    g->per_layer_size = 256;
+    *tied = true;
+    if (!reference_get_size(r, "vocab_size", SIZE_LIMIT, &r->vocab_size, e) ||
+        !reference_get_size(r, "hidden_size", SIZE_LIMIT, &r->hidden_size, e) ||
+        !reference_get_size(r, "num_hidden_layers", 10000, &r->n_layers, e) ||
+        !reference_get_size(r, "max_position_embeddings", INT32_MAX, &r->max_positions, e) ||
+        !reference_get_size(r, "intermediate_size", SIZE_LIMIT / 2, &g->intermediate_size, e) ||
+        !reference_get_size(r, "num_attention_heads", 65536, &g->n_heads, e) ||
+        !reference_get_size(r, "sliding_window", SIZE_LIMIT, &g->window, e) ||
+        !reference_get_size(r, "hidden_size_per_layer_input", 65536, &g->per_layer_size, e) ||
+        !json_get_int(config, "num_kv_shared_layers", &n_shared, where, e) ||
+        !json_get_bool(config, "use_double_wide_mlp", &double_wide, where, e) ||
+        !json_get_double(config, "rms_norm_eps", &eps, where, e) ||
+        !json_get_double(config, "final_logit_softcapping", &cap, where, e) ||
+        !json_get_bool(r->parts->config, "tie_word_embeddings", tied, where, e))
+        return false;
+    if (n_shared < 0 || n_shared >= r->n_layers)
+        return err_set(e, ERR_FORMAT, "%s: key num_kv_shared_layers: expected 0 to %lld, found %lld", where,
+                       (long long)r->n_layers - 1, (long long)n_shared);
+    if (!(eps >= 0 && eps < 1) || !(isfinite(cap) && cap >= 0))
+        return err_set(e, ERR_FORMAT, "%s: keys rms_norm_eps, final_logit_softcapping: found %g and %g",
+                       where, eps, cap);
+    g->eps = (float)eps;
+    r->parts->softcap = (float)cap;
+    g->layers = ARENA_ARRAY(r->parts->arena, struct layer, r->n_layers);
+    return check_variants(r, e) && read_types(r, g, n_shared, e) && read_layer_sizes(r, g, double_wide, e) &&
+           read_rope(r, g, false, e) && read_rope(r, g, true, e);
+}
+
+/* ---- tensors ---- */
+
+static bool weight(struct reference *r, const char *prefix, const char *name, int64_t rows, int64_t columns,
+                   const struct st_tensor **out, struct err *e)
+{
+    char full[128];
+    snprintf(full, sizeof full, "%s%s.weight", prefix, name);
+    return reference_require(r, full, rows, columns, out, e);
+}
+
+static bool vector(struct reference *r, const char *prefix, const char *name, int64_t n, const float **out,
+                   struct err *e)
+{
+    char full[128];
+    snprintf(full, sizeof full, "%s%s", prefix, name);
+    return reference_require_vector(r, full, n, out, e);
+}
+
+static bool find_layer(struct reference *r, const struct gemma4 *g, int64_t i, struct err *e)
+{
+    struct layer *l = &g->layers[i];
+    static const char *const names[] = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
+                                        "self_attn.o_proj"};
+    int64_t h = r->hidden_size, width = g->n_heads * l->head_dim, kv_width = l->n_kv_heads * l->head_dim;
+    int64_t n = l->intermediate_size;
+    const int64_t rows[] = {width, kv_width, kv_width, h}, columns[] = {h, h, h, width};
+    char prefix[64];
+    snprintf(prefix, sizeof prefix, "%slayers.%lld.", g->prefix, (long long)i);
+    for (int p = 0; p < N_PROJECTIONS; p++)
+        if (!(l->is_shared && (p == K || p == V)) &&
+            !weight(r, prefix, names[p], rows[p], columns[p], &l->projection[p], e))
+            return false;
+    return (l->is_shared || vector(r, prefix, "self_attn.k_norm.weight", l->head_dim, &l->k_norm, e)) &&
+           vector(r, prefix, "self_attn.q_norm.weight", l->head_dim, &l->q_norm, e) &&
+           vector(r, prefix, "input_layernorm.weight", h, &l->input_norm, e) &&
+           vector(r, prefix, "post_attention_layernorm.weight", h, &l->post_attention_norm, e) &&
+           vector(r, prefix, "pre_feedforward_layernorm.weight", h, &l->pre_mlp_norm, e) &&
+           vector(r, prefix, "post_feedforward_layernorm.weight", h, &l->post_mlp_norm, e) &&
+           vector(r, prefix, "post_per_layer_input_norm.weight", h, &l->per_layer_norm, e) &&
+           vector(r, prefix, "layer_scalar", 1, &l->scalar, e) &&
+           weight(r, prefix, "mlp.gate_proj", n, h, &l->gate, e) &&
+           weight(r, prefix, "mlp.up_proj", n, h, &l->up, e) &&
+           weight(r, prefix, "mlp.down_proj", h, n, &l->down, e) &&
+           weight(r, prefix, "per_layer_input_gate", g->per_layer_size, h, &l->per_layer_gate, e) &&
+           weight(r, prefix, "per_layer_projection", h, g->per_layer_size, &l->per_layer_projection, e);
+}
+
+static bool open_gemma4(struct reference *r, struct err *e)
+{
+    struct reference_parts *p = r->parts;
+    struct gemma4 *g = ARENA_NEW(p->arena, struct gemma4);
+    bool tied = true;
+    int64_t n_table_rows;
+    p->own = g;
+    if (!read_settings(r, g, &tied, e))
+        return false;
+    g->prefix = reference_find(r, "model.language_model.norm.weight") ? "model.language_model." : "model.";
+    n_table_rows = r->vocab_size;
+    if (!reference_get_size(r, "vocab_size_per_layer_input", SIZE_LIMIT, &n_table_rows, e))
+        return false;
+    if (n_table_rows < r->vocab_size)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "%s: key vocab_size_per_layer_input: expected at least %lld, found %lld",
+                       p->config_path, (long long)r->vocab_size, (long long)n_table_rows);
+    int64_t all = r->n_layers * g->per_layer_size;
+    if (!weight(r, g->prefix, "embed_tokens", r->vocab_size, r->hidden_size, &g->embeddings, e) ||
+        !weight(r, g->prefix, "embed_tokens_per_layer", n_table_rows, all, &g->per_layer_table, e) ||
+        !weight(r, g->prefix, "per_layer_model_projection", all, r->hidden_size, &g->model_projection, e) ||
+        !vector(r, g->prefix, "per_layer_projection_norm.weight", g->per_layer_size, &g->projection_norm,
+                e) ||
+        !vector(r, g->prefix, "norm.weight", r->hidden_size, &g->norm, e))
+        return false;
+    /* A stored head is used whatever tie_word_embeddings says, as the published code does. */
+    p->head = g->embeddings;
+    if ((!tied || reference_find(r, "lm_head.weight")) &&
+        !reference_require(r, "lm_head.weight", r->vocab_size, r->hidden_size, &p->head, e))
+        return tied ? false : err_wrap(e, "untied embeddings (tie_word_embeddings)");
+    for (int64_t i = 0; i < r->n_layers; i++)
+        if (!find_layer(r, g, i, e))
+            return false;
+    return true;
+}
+
+/* ---- sessions ---- */
+
+static void close_session(struct reference_session *s)
+{
+    struct work *w = s->own;
+    if (!w)
+        return;
+    for (int64_t i = 0; i < s->reference->n_layers; i++) {
+        mem_free(w->keys[i]);
+        mem_free(w->values[i]);
+    }
+    free(w->keys);
+    free(w->values);
+    float *const parts[] = {w->x,          w->h,          w->q,        w->attention, w->k,
+                            w->v,          w->gate,       w->up,       w->per_layer, w->projected,
+                            w->cosines[0], w->cosines[1], w->sines[0], w->sines[1],  w->scores};
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        mem_free(parts[i]);
+    free(w);
+    s->own = NULL;
+}
+
+static bool open_session(struct reference_session *s, struct err *e)
+{
+    const struct reference *r = s->reference;
+    const struct gemma4 *g = r->parts->own;
+    const int64_t batch = REFERENCE_BATCH;
+    struct work *w = s->own = xcalloc(1, sizeof *w);
+    w->keys = xcalloc((size_t)r->n_layers, sizeof *w->keys);
+    w->values = xcalloc((size_t)r->n_layers, sizeof *w->values);
+    for (int64_t i = 0; i < r->n_layers; i++) {
+        const struct layer *l = &g->layers[i];
+        if (!l->is_shared && (!reference_alloc(&w->keys[i], l->n_kv_heads, s->capacity, l->head_dim, e) ||
+                              !reference_alloc(&w->values[i], l->n_kv_heads, s->capacity, l->head_dim, e)))
+            return err_wrap(e, "the reference's KV cache for %lld positions", (long long)s->capacity);
+    }
+    for (int k = 0; k < 2; k++)
+        if (!reference_alloc(&w->cosines[k], batch, g->rope[k].n_pairs + 1, 1, e) ||
+            !reference_alloc(&w->sines[k], batch, g->rope[k].n_pairs + 1, 1, e))
+            return false;
+    return reference_alloc(&w->x, batch, r->hidden_size, 1, e) &&
+           reference_alloc(&w->h, batch, r->hidden_size, 1, e) &&
+           reference_alloc(&w->q, batch, g->n_heads, g->max_head_dim, e) &&
+           reference_alloc(&w->attention, batch, g->n_heads, g->max_head_dim, e) &&
+           reference_alloc(&w->k, batch, g->max_kv_width, 1, e) &&
+           reference_alloc(&w->v, batch, g->max_kv_width, 1, e) &&
+           reference_alloc(&w->gate, batch, g->max_intermediate, 1, e) &&
+           reference_alloc(&w->up, batch, g->max_intermediate, 1, e) &&
+           reference_alloc(&w->per_layer, batch, r->n_layers, g->per_layer_size, e) &&
+           reference_alloc(&w->projected, batch, r->n_layers, g->per_layer_size, e) &&
+           reference_alloc(&w->scores, pool_threads(r->parts->pool), s->capacity, 1, e);
+}
+
+static void reset_session(struct reference_session *s)
+{
+    /* Attention reads only positions that were written since. */
+    (void)s;
+}
+
+/* ---- the forward pass ---- */
+
+/* x += norm(y) for n rows. */
+static void add_normed(const struct reference *r, const struct gemma4 *g, float *x, float *y,
+                       const float *norm, int64_t n)
+{
+    reference_rms_norm(y, norm, n, r->hidden_size, g->eps, y);
+    for (int64_t i = 0; i < n * r->hidden_size; i++)
+        x[i] += y[i];
+}
+
+/* Turns each head of each token: rows [n, n_heads, head_dim]. */
+static void turn(const struct gemma4 *g, const struct work *w, const struct layer *l, float *rows, int64_t n,
+                 int64_t n_heads)
+{
+    int64_t pairs = g->rope[l->is_global].n_pairs;
+    for (int64_t t = 0; t < n; t++)
+        for (int64_t head = 0; head < n_heads; head++)
+            reference_rope_turn(rows + (t * n_heads + head) * l->head_dim, pairs,
+                                w->cosines[l->is_global] + t * pairs, w->sines[l->is_global] + t * pairs);
+}
+
+/* Rows [n, n_kv_heads, head_dim] to their positions in a cache [n_kv_heads, capacity, head_dim]. */
+static void store(const struct reference_session *s, const struct layer *l, const float *rows, int64_t n,
+                  float *cache)
+{
+    for (int64_t t = 0; t < n; t++)
+        for (int64_t head = 0; head < l->n_kv_heads; head++)
+            memcpy(cache + (head * s->capacity + s->position + t) * l->head_dim,
+                   rows + (t * l->n_kv_heads + head) * l->head_dim, (size_t)l->head_dim * sizeof *cache);
+}
+
+static void attention_block(struct reference_session *s, const struct gemma4 *g, int64_t i_layer, int64_t n)
+{
+    const struct reference *r = s->reference;
+    const struct layer *l = &g->layers[i_layer];
+    struct work *w = s->own;
+    reference_rms_norm(w->x, l->input_norm, n, r->hidden_size, g->eps, w->h);
+    reference_linear(s, l->projection[Q], NULL, w->h, n, w->q);
+    reference_rms_norm(w->q, l->q_norm, n * g->n_heads, l->head_dim, g->eps, w->q);
+    turn(g, w, l, w->q, n, g->n_heads);
+    if (!l->is_shared) {
+        reference_linear(s, l->projection[K], NULL, w->h, n, w->k);
+        reference_linear(s, l->projection[V], NULL, w->h, n, w->v);
+        reference_rms_norm(w->k, l->k_norm, n * l->n_kv_heads, l->head_dim, g->eps, w->k);
+        reference_rms_norm(w->v, NULL, n * l->n_kv_heads, l->head_dim, g->eps, w->v);
+        turn(g, w, l, w->k, n, l->n_kv_heads);
+        store(s, l, w->k, n, w->keys[i_layer]);
+        store(s, l, w->v, n, w->values[i_layer]);
+    }
+    struct reference_attention a = {.query = w->q,
+                                    .keys = w->keys[l->source],
+                                    .values = w->values[l->source],
+                                    .scores = w->scores,
+                                    .output = w->attention,
+                                    .n = n,
+                                    .position = s->position,
+                                    .capacity = s->capacity,
+                                    .window = l->is_global ? 0 : g->window,
+                                    .n_heads = g->n_heads,
+                                    .n_kv_heads = l->n_kv_heads,
+                                    .dim = l->head_dim,
+                                    .scale = 1};
+    reference_attend(r->parts->pool, &a);
+    reference_linear(s, l->projection[O], NULL, w->attention, n, w->h);
+    add_normed(r, g, w->x, w->h, l->post_attention_norm, n);
+}
+
+static void mlp_block(struct reference_session *s, const struct gemma4 *g, const struct layer *l, int64_t n)
+{
+    const struct reference *r = s->reference;
+    struct work *w = s->own;
+    reference_rms_norm(w->x, l->pre_mlp_norm, n, r->hidden_size, g->eps, w->h);
+    reference_linear(s, l->gate, NULL, w->h, n, w->gate);
+    reference_linear(s, l->up, NULL, w->h, n, w->up);
+    for (int64_t i = 0; i < n * l->intermediate_size; i++)
+        w->gate[i] = reference_gelu(w->gate[i]) * w->up[i];
+    reference_linear(s, l->down, NULL, w->gate, n, w->h);
+    add_normed(r, g, w->x, w->h, l->post_mlp_norm, n);
+}
+
+static void per_layer_block(struct reference_session *s, const struct gemma4 *g, int64_t i_layer, int64_t n)
+{
+    const struct reference *r = s->reference;
+    const struct layer *l = &g->layers[i_layer];
+    struct work *w = s->own;
+    int64_t size = g->per_layer_size;
+    reference_linear(s, l->per_layer_gate, NULL, w->x, n, w->gate);
+    for (int64_t t = 0; t < n; t++)
+        for (int64_t i = 0; i < size; i++)
+            w->gate[t * size + i] =
+                reference_gelu(w->gate[t * size + i]) * w->per_layer[(t * r->n_layers + i_layer) * size + i];
+    reference_linear(s, l->per_layer_projection, NULL, w->gate, n, w->h);
+    add_normed(r, g, w->x, w->h, l->per_layer_norm, n);
+    for (int64_t i = 0; i < n * r->hidden_size; i++)
+        w->x[i] *= l->scalar[0];
+}
+
+/* Embeddings of the tokens to x, and their per-layer inputs. */
+static void embed(struct reference_session *s, const struct gemma4 *g, const int32_t *tokens, int64_t n)
+{
+    const struct reference *r = s->reference;
+    struct work *w = s->own;
+    int64_t h = r->hidden_size, all = r->n_layers * g->per_layer_size;
+    float root = (float)sqrt((double)h), per_layer_root = (float)sqrt((double)g->per_layer_size);
+    float inverse_root = (float)(1.0 / sqrt((double)h)), half_root = (float)sqrt(0.5);
+    reference_gather(g->embeddings, tokens, n, w->x);
+    for (int64_t i = 0; i < n * h; i++)
+        w->x[i] *= root;
+    reference_linear(s, g->model_projection, NULL, w->x, n, w->projected);
+    for (int64_t i = 0; i < n * all; i++)
+        w->projected[i] *= inverse_root;
+    reference_rms_norm(w->projected, g->projection_norm, n * r->n_layers, g->per_layer_size, g->eps,
+                       w->projected);
+    reference_gather(g->per_layer_table, tokens, n, w->per_layer);
+    for (int64_t i = 0; i < n * all; i++)
+        w->per_layer[i] = (w->projected[i] + w->per_layer[i] * per_layer_root) * half_root;
+}
+
+static bool forward(struct reference_session *s, const int32_t *tokens, int64_t n, struct err *e)
+{
+    const struct reference *r = s->reference;
+    const struct gemma4 *g = r->parts->own;
+    struct work *w = s->own;
+    for (int k = 0; k < 2; k++)
+        for (int64_t t = 0; t < n; t++) {
+            int64_t at = t * g->rope[k].n_pairs;
+            reference_rope_row(&g->rope[k], s->position + t, w->cosines[k] + at, w->sines[k] + at);
+        }
+    embed(s, g, tokens, n);
+    reference_show(s, -1, n, w->x);
+    for (int64_t i = 0; i < r->n_layers; i++) {
+        if (log_cancelled(r->parts->log, e))
+            return false;
+        attention_block(s, g, i, n);
+        mlp_block(s, g, &g->layers[i], n);
+        per_layer_block(s, g, i, n);
+        reference_show(s, i, n, w->x);
+    }
+    reference_rms_norm(w->x, g->norm, n, r->hidden_size, g->eps, s->hidden);
+    reference_show(s, r->n_layers, n, s->hidden);
+    return true;
+}
+
+const struct reference_family reference_gemma4 = {
+    .name = "gemma4",
+    .matches = matches,
+    .open = open_gemma4,
+    .session_open = open_session,
+    .session_close = close_session,
+    .session_reset = reset_session,
+    .forward = forward,
+};
