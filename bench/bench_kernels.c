@@ -360,6 +360,7 @@ static void bench_gated_delta(struct pool *pool, const char *name, int rounds)
     free(memory);
 }
 
+#define BENCH_FIXED(member) ((void)0)
 #define BENCH_LINEAR_F16(member) bench_linear_shapes(pool, run_##member, #member, true, rounds)
 #define BENCH_LINEAR_F32(member) bench_linear_shapes(pool, run_##member, #member, false, rounds)
 #define BENCH_GATED_DELTA(member) bench_gated_delta(pool, #member, rounds)

@@ -487,6 +487,16 @@ bool emit_fused(struct compiler *c, const struct fused *f)
         return emit_silu_mul(c, f);
     case FUSED_ATTENTION:
         return emit_attention(c, f);
+    case FUSED_GATED_DELTA:
+        return emit_gated_delta(c, f);
+    case FUSED_TOUCH: {
+        struct mil_binding x = {.var = f->in[0]};
+        struct value v;
+        if (!operand_binding(c, &x, &v))
+            return false;
+        set_var(c, f->out, v);
+        return true;
+    }
     }
     return compile_fail(c, ERR_BUG, "unknown fused pattern");
 }
@@ -525,8 +535,8 @@ static bool fill_port(struct compiler *c, struct engine_port *port, const char *
         return err_set(c->e, ERR_UNSUPPORTED, "function %s: %s has no fixed tensor shape", c->g.f->name,
                        name);
     if (mil_type_elems(t) > ELEMS_MAX)
-        return err_set(c->e, ERR_LIMIT, "function %s: %s has %lld elements, the most is %lld", c->g.f->name, name,
-                       (long long)mil_type_elems(t), (long long)ELEMS_MAX);
+        return err_set(c->e, ERR_LIMIT, "function %s: %s has %lld elements, the most is %lld", c->g.f->name,
+                       name, (long long)mil_type_elems(t), (long long)ELEMS_MAX);
     *port = (struct engine_port){.name = name,
                                  .dtype = t->dtype,
                                  .is_int = dtype_repr(t->dtype) == REPR_I32,
@@ -567,10 +577,11 @@ static bool compile_inputs(struct compiler *c)
             *s = (struct plan_state){
                 .name = name, .dtype = port.dtype, .rank = port.rank, .n_elems = port.n_elems};
             memcpy(s->dims, port.dims, sizeof s->dims);
-            int storage = storage_new(c, STORAGE_STATE, REPR_F16, port.n_elems);
+            s->repr = p->precision == ENGINE_FP16 ? REPR_F16 : state_repr(&c->g, v);
+            int storage = storage_new(c, STORAGE_STATE, s->repr, port.n_elems);
             p->storages[storage].index = p->n_states++;
             struct value value = port_value(storage, &port);
-            value.repr = REPR_F16;
+            value.repr = s->repr;
             set_var(c, v, value);
         } else {
             struct engine_port *port = &p->inputs[p->n_inputs];
@@ -700,10 +711,13 @@ bool engine_plan_new(struct engine_plan **out, const struct mil_model *m, const 
     for (int i = 0; i < c.g.n_ops; i++)
         if (mil_op_is(c.g.ops[i], "const") && c.g.ops[i]->n_outputs == 1)
             c.consts[c.g.ops[i]->outputs[0]->id] = mil_attribute(c.g.ops[i], "val");
-    if (c.plan->precision == ENGINE_DEFAULT)
+    if (c.plan->precision != ENGINE_FP16)
         fuse_patterns(&c);
     if (!compile_inputs(&c))
         goto done;
+    if (c.plan->precision !=
+        ENGINE_DEFAULT) /* the patterns told how to hold the states; each op runs by itself */
+        memset(c.g.nodes, 0, sizeof *c.g.nodes * (size_t)c.g.n_ops);
     for (int i = 0; i < c.g.n_ops; i++)
         if (!emit_op(&c, i))
             goto done;

@@ -1,7 +1,8 @@
 /* The engine: a function of a MIL program becomes a plan (once), a plan is run (often).
  *
  * Numbers. Values of fp16 and fp32 tensors are float32 between steps, integers and bools int32. States keep
- * the type that the program declares (fp16): what is written to them is rounded. ENGINE_DEFAULT fuses
+ * the type that the program declares (fp16): what is written to them is rounded; only
+ * recurrent states are held as float32. ENGINE_DEFAULT fuses
  * patterns and keeps float32 inside; ENGINE_FP32 runs op by op in float32; ENGINE_FP16 runs op by op and
  * rounds every fp16 result, as the hardware does. In the default precision results do not depend on threads,
  * instruction set or batch.
@@ -69,10 +70,17 @@ struct engine_state_entry {
     int rank;
     int64_t dims[MIL_RANK_MAX];
     int64_t n_elems;
-    f16 *data; /* [n_elems] */
+    /* One of the two, [n_elems]; recurrent states are held as float32 but in ENGINE_FP16. NULL, NULL: declared, but
+     * no function looks at it. */
+    f16 *f16_data;
+    float *f32_data;
 };
+/* Contents as the program declares them (fp16): rounded where the engine holds more. dst, src [n_elems]. */
+void engine_state_read(const struct engine_state_entry *s, f16 *dst);
+void engine_state_write(struct engine_state_entry *s, const f16 *src);
 struct engine_state *engine_state_new(void);
-/* Adds the states that a plan declares; an entry that is there must have the same shape (ERR_FORMAT). */
+/* Adds the states that a plan declares; an entry that is there must have the same shape and be held in the same type
+ * (ERR_FORMAT, ERR_UNSUPPORTED). */
 bool engine_state_add(struct engine_state *s, const struct engine_plan *p, struct err *e) MUST_CHECK;
 void engine_state_clear(struct engine_state *s); /* all zeros */
 void engine_state_free(struct engine_state *s);  /* accepts NULL */

@@ -66,6 +66,8 @@ struct step {
 
 struct plan_state {
     const char *name;
+    bool is_used;   /* a step looks at it */
+    enum repr repr; /* how it is held */
     enum mil_dtype dtype;
     int rank;
     int64_t dims[MIL_RANK_MAX];
@@ -112,6 +114,7 @@ static inline void *run_scratch(const struct engine_run *r, int i_thread)
 {
     return r->scratch + (size_t)i_thread * r->plan->scratch_bytes;
 }
+void *state_data(const struct engine_state_entry *s); /* NULL: no function looks at it */
 void run_fail(struct engine_run *r, const struct step *s, const char *why);
 
 /* ---- the graph under compilation ---- */
@@ -137,7 +140,14 @@ struct graph {
     struct node *nodes; /* [n_ops] */
 };
 
-enum fused_kind { FUSED_RMS_NORM, FUSED_ROPE, FUSED_ATTENTION, FUSED_SILU_MUL };
+enum fused_kind {
+    FUSED_RMS_NORM,
+    FUSED_ROPE,
+    FUSED_ATTENTION,
+    FUSED_SILU_MUL,
+    FUSED_TOUCH,
+    FUSED_GATED_DELTA
+};
 
 struct fused {
     enum fused_kind kind;
@@ -147,6 +157,7 @@ struct fused {
     double eps, scale;
     int64_t pairs, half;
     int k_repeat;
+    int64_t slot; /* gated delta: first row of the state's slice; in: q, k, v, g, beta, state */
 };
 
 /* ---- compilation ---- */
@@ -191,6 +202,16 @@ int graph_op_index(const struct graph *g, const struct mil_var *v);
 bool graph_used_once_by(const struct graph *g, const struct mil_var *v, int op);
 /* fuse.c: marks patterns in g->nodes. */
 void fuse_patterns(struct compiler *c);
+/* fuse_delta.c */
+void fuse_touch(struct compiler *c, const struct mil_op *add);
+void fuse_gated_delta(struct compiler *c, const struct mil_op *update);
+/* Shared by the fuse files: what an op is, and taking a pattern. */
+const struct mil_op *fuse_def(const struct compiler *c, const struct mil_var *v, enum mil_op_id id);
+const struct mil_value *fuse_const(const struct compiler *c, const struct mil_op *op, const char *name);
+bool fuse_ints(const struct compiler *c, const struct mil_op *op, const char *name, int64_t *d, int *n);
+bool fuse_var_and_number(const struct compiler *c, const struct mil_op *op, struct mil_var **v, double *d);
+bool fuse_last_slice(const struct compiler *c, const struct mil_op *op, int64_t *begin, int64_t *end);
+void fuse_take(struct compiler *c, struct fused *f, int root, const int *members, int n);
 
 /* emit.c: helpers for op_*.c */
 int storage_new(struct compiler *c, enum storage_kind kind, enum repr repr, int64_t n_elems);
@@ -255,6 +276,8 @@ bool emit_concat(struct compiler *c, const struct mil_op *op);
 bool emit_tile(struct compiler *c, const struct mil_op *op);
 bool emit_gather(struct compiler *c, const struct mil_op *op);
 bool emit_slice_update(struct compiler *c, const struct mil_op *op);
+/* How a state is held but in ENGINE_FP16: recurrent ones as float32, others as fp16. Looks at the patterns found. */
+enum repr state_repr(const struct graph *g, const struct mil_var *state);
 bool emit_read_state(struct compiler *c, const struct mil_op *op);
 bool emit_write_state(struct compiler *c, const struct mil_op *op);
 bool emit_cast(struct compiler *c, const struct mil_op *op);
@@ -272,6 +295,7 @@ bool emit_rms_norm(struct compiler *c, const struct fused *f);
 bool emit_rope(struct compiler *c, const struct fused *f);
 bool emit_silu_mul(struct compiler *c, const struct fused *f);
 bool emit_attention(struct compiler *c, const struct fused *f);
+bool emit_gated_delta(struct compiler *c, const struct fused *f);
 /* Joins neighbouring linear steps with one input into one step. */
 void group_linear(struct compiler *c);
 /* memory.c: offsets of arena storages */

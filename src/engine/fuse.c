@@ -5,7 +5,7 @@
 #include <string.h>
 #include "engine/engine_int.h"
 
-static const struct mil_op *def_of(const struct compiler *c, const struct mil_var *v, enum mil_op_id id)
+const struct mil_op *fuse_def(const struct compiler *c, const struct mil_var *v, enum mil_op_id id)
 {
     const struct mil_op *op = v ? graph_def(&c->g, v) : NULL;
     return op && op->info && op->info->id == id ? op : NULL;
@@ -26,7 +26,7 @@ static const struct mil_op *only_user(const struct compiler *c, const struct mil
     return op->info && op->info->id == id && !node->absorbed && !node->fused ? op : NULL;
 }
 
-static const struct mil_value *const_of(const struct compiler *c, const struct mil_op *op, const char *name)
+const struct mil_value *fuse_const(const struct compiler *c, const struct mil_op *op, const char *name)
 {
     const struct mil_arg *a = mil_arg_find(op, name);
     if (!a || a->n != 1)
@@ -36,21 +36,20 @@ static const struct mil_value *const_of(const struct compiler *c, const struct m
 
 static bool const_number(const struct compiler *c, const struct mil_op *op, const char *name, double *d)
 {
-    const struct mil_value *v = const_of(c, op, name);
+    const struct mil_value *v = fuse_const(c, op, name);
     return v && mil_value_float(v, d);
 }
 
-static bool const_ints(const struct compiler *c, const struct mil_op *op, const char *name, int64_t *d,
-                       int *n)
+bool fuse_ints(const struct compiler *c, const struct mil_op *op, const char *name, int64_t *d, int *n)
 {
-    const struct mil_value *v = const_of(c, op, name);
+    const struct mil_value *v = fuse_const(c, op, name);
     int n_max = *n;
     *n = 0;
     return v && mil_value_ints(v, d, n_max, n);
 }
 
 /* The variable operand and the constant number of a commutative op (mul, add). */
-static bool var_and_number(const struct compiler *c, const struct mil_op *op, struct mil_var **v, double *d)
+bool fuse_var_and_number(const struct compiler *c, const struct mil_op *op, struct mil_var **v, double *d)
 {
     if (const_number(c, op, "y", d))
         *v = mil_arg_var(op, "x");
@@ -64,9 +63,9 @@ static bool var_and_number(const struct compiler *c, const struct mil_op *op, st
 static bool var_and_const(const struct compiler *c, const struct mil_op *op, struct mil_var **v,
                           const struct mil_value **k)
 {
-    if ((*k = const_of(c, op, "y")))
+    if ((*k = fuse_const(c, op, "y")))
         *v = mil_arg_var(op, "x");
-    else if ((*k = const_of(c, op, "x")))
+    else if ((*k = fuse_const(c, op, "x")))
         *v = mil_arg_var(op, "y");
     else
         return false;
@@ -79,21 +78,27 @@ static const struct mil_type *type_of(const struct compiler *c, const struct mil
 }
 
 /* Does nothing when a member belongs to another pattern already: each op is computed by one step. */
-static void take(struct compiler *c, struct fused *f, int root, const struct mil_op *const *members, int n)
+void fuse_take(struct compiler *c, struct fused *f, int root, const int *members, int n)
 {
-    for (int i = 0; i < n; i++) {
-        const struct node *node = &c->g.nodes[index_of(c, members[i])];
-        if (node->absorbed || node->fused)
-            return;
-    }
     for (int i = 0; i < n; i++)
-        c->g.nodes[index_of(c, members[i])].absorbed = true;
+        if (c->g.nodes[members[i]].absorbed || c->g.nodes[members[i]].fused)
+            return;
+    for (int i = 0; i < n; i++)
+        c->g.nodes[members[i]].absorbed = true;
     c->g.nodes[root].absorbed = false;
     c->g.nodes[root].fused = f;
 }
 
+static void take(struct compiler *c, struct fused *f, int root, const struct mil_op *const *members, int n)
+{
+    int index[16];
+    for (int i = 0; i < n; i++)
+        index[i] = index_of(c, members[i]);
+    fuse_take(c, f, root, index, n);
+}
+
 /* A slice [begin, end) of the last axis alone, unit stride; the other axes whole. */
-static bool last_axis_slice(const struct compiler *c, const struct mil_op *op, int64_t *begin, int64_t *end)
+bool fuse_last_slice(const struct compiler *c, const struct mil_op *op, int64_t *begin, int64_t *end)
 {
     const struct mil_var *x = mil_arg_var(op, "x");
     int64_t b[MIL_RANK_MAX], e[MIL_RANK_MAX], s[MIL_RANK_MAX], m[MIL_RANK_MAX];
@@ -106,23 +111,22 @@ static bool last_axis_slice(const struct compiler *c, const struct mil_op *op, i
     for (int i = 0; i + 1 < t->rank; i++)
         if (t->dims[i] != y->dims[i])
             return false;
-    if (!const_ints(c, op, "begin", b, &n) || n != t->rank || !const_ints(c, op, "end", e, &k) ||
-        k != t->rank)
+    if (!fuse_ints(c, op, "begin", b, &n) || n != t->rank || !fuse_ints(c, op, "end", e, &k) || k != t->rank)
         return false;
     int last = t->rank - 1;
     int64_t size = t->dims[last];
     n = MIL_RANK_MAX;
-    if (const_ints(c, op, "stride", s, &n))
+    if (fuse_ints(c, op, "stride", s, &n))
         for (int i = 0; i < n; i++)
             if (s[i] != 1)
                 return false;
     *begin = b[last] < 0 ? b[last] + size : b[last];
     *end = e[last] < 0 ? e[last] + size : e[last];
     n = MIL_RANK_MAX;
-    if (const_ints(c, op, "begin_mask", m, &n) && n == t->rank && m[last])
+    if (fuse_ints(c, op, "begin_mask", m, &n) && n == t->rank && m[last])
         *begin = 0;
     n = MIL_RANK_MAX;
-    if (const_ints(c, op, "end_mask", m, &n) && n == t->rank && m[last])
+    if (fuse_ints(c, op, "end_mask", m, &n) && n == t->rank && m[last])
         *end = size;
     return *end - *begin == y->dims[last];
 }
@@ -131,7 +135,7 @@ static bool is_last_axis(const struct compiler *c, const struct mil_op *op, cons
 {
     int64_t axis[MIL_RANK_MAX];
     int n = MIL_RANK_MAX;
-    return const_ints(c, op, name, axis, &n) && n == 1 && (axis[0] == -1 || axis[0] == rank - 1);
+    return fuse_ints(c, op, name, axis, &n) && n == 1 && (axis[0] == -1 || axis[0] == rank - 1);
 }
 
 /* ---- RMS norm: concat([x, -x]) -> layer_norm without gain -> first half [-> * weight] ---- */
@@ -140,7 +144,7 @@ static void fuse_rms_norm(struct compiler *c, const struct mil_op *norm)
 {
     const struct mil_op *members[5];
     struct mil_var *joined = mil_arg_var(norm, "x"), *negated, *x, *w_in;
-    const struct mil_op *concat = def_of(c, joined, MIL_OP_CONCAT);
+    const struct mil_op *concat = fuse_def(c, joined, MIL_OP_CONCAT);
     const struct mil_arg *values = concat ? mil_arg_find(concat, "values") : NULL;
     double factor, eps = 1e-5;
     int64_t begin, end;
@@ -148,13 +152,13 @@ static void fuse_rms_norm(struct compiler *c, const struct mil_op *norm)
         return;
     x = values->bindings[0].var;
     negated = values->bindings[1].var;
-    const struct mil_op *negate = def_of(c, negated, MIL_OP_MUL);
+    const struct mil_op *negate = fuse_def(c, negated, MIL_OP_MUL);
     const struct mil_type *t = type_of(c, x);
     struct mil_var *source;
-    if (!negate || !var_and_number(c, negate, &source, &factor) || factor != -1 || source != x ||
+    if (!negate || !fuse_var_and_number(c, negate, &source, &factor) || factor != -1 || source != x ||
         t->rank < 1 || !is_last_axis(c, concat, "axis", t->rank) || !is_last_axis(c, norm, "axes", t->rank))
         return;
-    if (const_of(c, norm, "gamma") || const_of(c, norm, "beta") || mil_arg_find(norm, "gamma") ||
+    if (fuse_const(c, norm, "gamma") || fuse_const(c, norm, "beta") || mil_arg_find(norm, "gamma") ||
         mil_arg_find(norm, "beta"))
         return;
     const_number(c, norm, "epsilon", &eps);
@@ -162,7 +166,7 @@ static void fuse_rms_norm(struct compiler *c, const struct mil_op *norm)
         !graph_used_once_by(&c->g, negated, index_of(c, concat)))
         return;
     const struct mil_op *half = only_user(c, norm->outputs[0], MIL_OP_SLICE_BY_INDEX);
-    if (!half || !last_axis_slice(c, half, &begin, &end) || begin != 0 || end != t->dims[t->rank - 1])
+    if (!half || !fuse_last_slice(c, half, &begin, &end) || begin != 0 || end != t->dims[t->rank - 1])
         return;
     struct fused *f = ARENA_NEW(c->scratch, struct fused);
     const struct mil_op *gain = only_user(c, half->outputs[0], MIL_OP_MUL);
@@ -196,7 +200,7 @@ static bool two_products(const struct compiler *c, const struct mil_op *op, cons
 {
     for (int i = 0; i < 2; i++) {
         struct mil_var *v = mil_arg_var(op, i ? "y" : "x");
-        m[i] = def_of(c, v, MIL_OP_MUL);
+        m[i] = fuse_def(c, v, MIL_OP_MUL);
         if (!m[i] || !graph_used_once_by(&c->g, v, index_of(c, op)) || !mil_arg_var(m[i], "x") ||
             !mil_arg_var(m[i], "y"))
             return false;
@@ -224,28 +228,28 @@ static void fuse_rope(struct compiler *c, const struct mil_op *concat)
         if (!values->bindings[i].var ||
             !graph_used_once_by(&c->g, values->bindings[i].var, index_of(c, concat)))
             return;
-    sub = def_of(c, values->bindings[0].var, MIL_OP_SUB);
+    sub = fuse_def(c, values->bindings[0].var, MIL_OP_SUB);
     for (int i = 1; i < values->n && at_add < 0; i++)
-        if ((add = def_of(c, values->bindings[i].var, MIL_OP_ADD)))
+        if ((add = fuse_def(c, values->bindings[i].var, MIL_OP_ADD)))
             at_add = i;
     if (!sub || !add || at_add > 2 || !two_products(c, sub, minus) || !two_products(c, add, plus))
         return;
     /* minus = a*cos, b*sin; find a and b as slices of one x. */
     for (int swap = 0; swap < 2; swap++) {
         struct mil_var *a = mil_arg_var(minus[0], swap ? "y" : "x"), *cos_rows, *sin_rows, *b, *o1, *o2;
-        const struct mil_op *slice_a = def_of(c, a, MIL_OP_SLICE_BY_INDEX), *slice_b;
+        const struct mil_op *slice_a = fuse_def(c, a, MIL_OP_SLICE_BY_INDEX), *slice_b;
         int64_t a0, a1, b0, b1;
         if (!slice_a || !product_of(minus[0], a, &cos_rows))
             continue;
         b = mil_arg_var(minus[1], "x");
-        slice_b = def_of(c, b, MIL_OP_SLICE_BY_INDEX);
+        slice_b = fuse_def(c, b, MIL_OP_SLICE_BY_INDEX);
         if (!slice_b || mil_arg_var(slice_b, "x") != mil_arg_var(slice_a, "x")) {
             b = mil_arg_var(minus[1], "y");
-            slice_b = def_of(c, b, MIL_OP_SLICE_BY_INDEX);
+            slice_b = fuse_def(c, b, MIL_OP_SLICE_BY_INDEX);
         }
         struct mil_var *x = mil_arg_var(slice_a, "x");
         if (!slice_b || mil_arg_var(slice_b, "x") != x || !product_of(minus[1], b, &sin_rows) ||
-            !last_axis_slice(c, slice_a, &a0, &a1) || !last_axis_slice(c, slice_b, &b0, &b1) || a0 != 0 ||
+            !fuse_last_slice(c, slice_a, &a0, &a1) || !fuse_last_slice(c, slice_b, &b0, &b1) || a0 != 0 ||
             a1 - a0 != b1 - b0)
             continue;
         /* plus: b*cos + a*sin in either order */
@@ -269,8 +273,8 @@ static void fuse_rope(struct compiler *c, const struct mil_op *concat)
                 want = b1;
                 continue;
             }
-            const struct mil_op *gap = def_of(c, values->bindings[i].var, MIL_OP_SLICE_BY_INDEX);
-            fits = gap && mil_arg_var(gap, "x") == x && last_axis_slice(c, gap, &g0, &g1) && g0 == want;
+            const struct mil_op *gap = fuse_def(c, values->bindings[i].var, MIL_OP_SLICE_BY_INDEX);
+            fits = gap && mil_arg_var(gap, "x") == x && fuse_last_slice(c, gap, &g0, &g1) && g0 == want;
             want = g1;
             slices[n_slices++] = gap;
         }
@@ -331,7 +335,7 @@ static struct mil_var *unrepeat(const struct compiler *c, struct mil_var *v, int
                                 const struct mil_op **members, int *n_members, int *n_repeat)
 {
     const struct mil_type *t = type_of(c, v);
-    const struct mil_op *reshape = def_of(c, v, MIL_OP_RESHAPE);
+    const struct mil_op *reshape = fuse_def(c, v, MIL_OP_RESHAPE);
     int64_t reps[MIL_RANK_MAX];
     int n = MIL_RANK_MAX;
     *n_repeat = 1;
@@ -339,8 +343,8 @@ static struct mil_var *unrepeat(const struct compiler *c, struct mil_var *v, int
         return NULL;
     if (!reshape)
         return is_state_slice(c, v) ? v : NULL;
-    const struct mil_op *tile = def_of(c, mil_arg_var(reshape, "x"), MIL_OP_TILE);
-    const struct mil_op *expand = tile ? def_of(c, mil_arg_var(tile, "x"), MIL_OP_EXPAND_DIMS) : NULL;
+    const struct mil_op *tile = fuse_def(c, mil_arg_var(reshape, "x"), MIL_OP_TILE);
+    const struct mil_op *expand = tile ? fuse_def(c, mil_arg_var(tile, "x"), MIL_OP_EXPAND_DIMS) : NULL;
     struct mil_var *k = expand ? mil_arg_var(expand, "x") : NULL;
     if (!k || !is_state_slice(c, k) || !graph_used_once_by(&c->g, v, user) ||
         !graph_used_once_by(&c->g, tile->outputs[0], index_of(c, reshape)) ||
@@ -349,11 +353,11 @@ static struct mil_var *unrepeat(const struct compiler *c, struct mil_var *v, int
     const struct mil_type *kt = type_of(c, k), *wide = type_of(c, expand->outputs[0]);
     int axis = wide->rank - 3; /* the new axis, between heads and positions */
     if (kt->rank < 3 || wide->rank != kt->rank + 1 || wide->dims[axis] != 1 ||
-        !const_ints(c, tile, "reps", reps, &n) || n != wide->rank)
+        !fuse_ints(c, tile, "reps", reps, &n) || n != wide->rank)
         return NULL;
     int64_t axes[MIL_RANK_MAX];
     n = MIL_RANK_MAX;
-    if (!const_ints(c, expand, "axes", axes, &n) || n != 1 ||
+    if (!fuse_ints(c, expand, "axes", axes, &n) || n != 1 ||
         (axes[0] != axis && axes[0] != axis - wide->rank))
         return NULL;
     for (int i = 0; i < wide->rank; i++)
@@ -376,7 +380,7 @@ static bool const_flag(const struct compiler *c, const struct mil_op *op, const 
 {
     int64_t v = 0;
     int n = 1;
-    return const_ints(c, op, name, &v, &n) && n == 1 && v != 0;
+    return fuse_ints(c, op, name, &v, &n) && n == 1 && v != 0;
 }
 
 static void fuse_attention(struct compiler *c, const struct mil_op *softmax)
@@ -387,13 +391,13 @@ static void fuse_attention(struct compiler *c, const struct mil_op *softmax)
     const struct mil_type *t = type_of(c, p);
     double scale = 1;
     if (t->rank != 4 || t->dims[0] != 1 || !is_last_axis(c, softmax, "axis", 4) ||
-        !(add = def_of(c, sum, MIL_OP_ADD)) || !graph_used_once_by(&c->g, sum, index_of(c, softmax)))
+        !(add = fuse_def(c, sum, MIL_OP_ADD)) || !graph_used_once_by(&c->g, sum, index_of(c, softmax)))
         return;
     /* Which operand of the addition is the mask [1, 1, T, S]? */
     product = mil_arg_var(add, "x");
     mask = mil_arg_var(add, "y");
     if (product && mask && type_of(c, product)->rank == 4 && type_of(c, product)->dims[1] == 1 &&
-        (def_of(c, mask, MIL_OP_MUL) || def_of(c, mask, MIL_OP_MATMUL))) {
+        (fuse_def(c, mask, MIL_OP_MUL) || fuse_def(c, mask, MIL_OP_MATMUL))) {
         struct mil_var *swap = product;
         product = mask;
         mask = swap;
@@ -404,16 +408,16 @@ static void fuse_attention(struct compiler *c, const struct mil_op *softmax)
     if (mt->rank != 4 || mt->dims[0] != 1 || mt->dims[1] != 1 || mt->dims[2] != t->dims[2] ||
         mt->dims[3] != t->dims[3] || !graph_used_once_by(&c->g, product, index_of(c, add)))
         return;
-    scaled = def_of(c, product, MIL_OP_MUL);
+    scaled = fuse_def(c, product, MIL_OP_MUL);
     if (scaled) {
         struct mil_var *inner;
-        if (!var_and_number(c, scaled, &inner, &scale) ||
+        if (!fuse_var_and_number(c, scaled, &inner, &scale) ||
             !graph_used_once_by(&c->g, inner, index_of(c, scaled)))
             return;
         members[n_members++] = scaled;
         product = inner;
     }
-    scores = def_of(c, product, MIL_OP_MATMUL);
+    scores = fuse_def(c, product, MIL_OP_MATMUL);
     const struct mil_op *result = only_user(c, p, MIL_OP_MATMUL);
     if (!scores || !result || mil_arg_var(result, "x") != p || const_flag(c, scores, "transpose_x") ||
         !const_flag(c, scores, "transpose_y") || const_flag(c, result, "transpose_x") ||
@@ -454,15 +458,15 @@ static void fuse_silu(struct compiler *c, const struct mil_op *op)
         x = mil_arg_var(op, "x");
         members[n_members++] = op;
     } else { /* op is the tanh */
-        const struct mil_op *half = def_of(c, mil_arg_var(op, "x"), MIL_OP_MUL), *scale, *shift;
-        if (!half || !var_and_number(c, half, &x, &d) || d != 0.5 ||
+        const struct mil_op *half = fuse_def(c, mil_arg_var(op, "x"), MIL_OP_MUL), *scale, *shift;
+        if (!half || !fuse_var_and_number(c, half, &x, &d) || d != 0.5 ||
             !graph_used_once_by(&c->g, half->outputs[0], index_of(c, op)))
             return;
         scale = only_user(c, op->outputs[0], MIL_OP_MUL);
-        if (!scale || !var_and_number(c, scale, &v, &d) || d != 0.5 || v != op->outputs[0])
+        if (!scale || !fuse_var_and_number(c, scale, &v, &d) || d != 0.5 || v != op->outputs[0])
             return;
         shift = only_user(c, scale->outputs[0], MIL_OP_ADD);
-        if (!shift || !var_and_number(c, shift, &v, &d) || d != 0.5 || v != scale->outputs[0])
+        if (!shift || !fuse_var_and_number(c, shift, &v, &d) || d != 0.5 || v != scale->outputs[0])
             return;
         root = only_user(c, shift->outputs[0], MIL_OP_MUL);
         if (!root || !product_of(root, shift->outputs[0], &v) || v != x)
@@ -504,6 +508,12 @@ void fuse_patterns(struct compiler *c)
             break;
         case MIL_OP_SOFTMAX:
             fuse_attention(c, op);
+            break;
+        case MIL_OP_ADD:
+            fuse_touch(c, op);
+            break;
+        case MIL_OP_SLICE_UPDATE:
+            fuse_gated_delta(c, op);
             break;
         case MIL_OP_TANH:
         case MIL_OP_SILU:

@@ -10,6 +10,8 @@ static void touch(struct compiler *c, const struct value *v, int step)
     if (v->storage < 0)
         return;
     struct storage *s = &c->plan->storages[v->storage];
+    if (s->kind == STORAGE_STATE)
+        c->plan->states[s->index].is_used = true;
     if (s->first_step < 0 || step < s->first_step)
         s->first_step = step;
     if (step > s->last_step)

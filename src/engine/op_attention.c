@@ -321,3 +321,99 @@ bool emit_silu_mul(struct compiler *c, const struct fused *f)
     set_var(c, f->out, y);
     return true;
 }
+
+/* ---- the gated delta rule ---- */
+
+struct delta {
+    int64_t n_heads, n_tokens, d_k, d_v;
+    int64_t q_head, q_row, k_head, k_row, v_head, v_row, y_head, y_row;
+    int64_t g_head, g_row, beta_head, beta_row, state_head;
+    float inverse_d_k, scale;
+};
+
+/* Threads split the columns of all heads put together: a column's recurrence needs no other column. */
+static void run_gated_delta(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
+{
+    const struct delta *p = s->params;
+    const float *q = value_pointer(r, &s->in[0]), *k = value_pointer(r, &s->in[1]),
+                *v = value_pointer(r, &s->in[2]), *g = value_pointer(r, &s->in[3]),
+                *beta = value_pointer(r, &s->in[4]);
+    float *state = value_pointer(r, &s->out[1]), *y = value_pointer(r, &s->out[0]);
+    int64_t begin, end;
+    pool_split(p->n_heads * p->d_v, 32, i_thread, n_threads, &begin, &end);
+    while (begin < end) {
+        int64_t h = begin / p->d_v, from = begin % p->d_v,
+                to = end - h * p->d_v < p->d_v ? end - h * p->d_v : p->d_v;
+        const struct gated_delta head = {.y = y + h * p->y_head,
+                                         .state = state + h * p->state_head,
+                                         .q = q + h * p->q_head,
+                                         .k = k + h * p->k_head,
+                                         .v = v + h * p->v_head,
+                                         .g = g + h * p->g_head,
+                                         .beta = beta + h * p->beta_head,
+                                         .y_stride = p->y_row,
+                                         .state_stride = p->d_v,
+                                         .q_stride = p->q_row,
+                                         .k_stride = p->k_row,
+                                         .v_stride = p->v_row,
+                                         .g_stride = p->g_row,
+                                         .beta_stride = p->beta_row,
+                                         .n_tokens = p->n_tokens,
+                                         .d_k = p->d_k,
+                                         .inverse_d_k = p->inverse_d_k,
+                                         .scale = p->scale};
+        r->k->gated_delta(&head, from, to);
+        begin = h * p->d_v + to;
+    }
+}
+
+bool emit_gated_delta(struct compiler *c, const struct fused *f)
+{
+    struct delta *p = ARENA_NEW(c->arena, struct delta);
+    struct value
+        x[6]; /* q, k [1, n, T, d_k], v [1, n, T, d_v], g, beta [1, n, T, 1], state [rows, d_k, d_v] */
+    for (int i = 0; i < 6; i++) {
+        struct mil_binding b = {.var = f->in[i]};
+        if (!operand_binding(c, &b, &x[i]) || (i < 5 && !to_f32(c, &x[i])) || (i < 3 && !unit_rows(c, &x[i])))
+            return false;
+    }
+    if (x[5].repr != REPR_F32 || c->plan->storages[x[5].storage].kind != STORAGE_STATE)
+        return compile_fail(c, ERR_UNSUPPORTED, "a recurrent state that attention reads too");
+    p->n_heads = x[0].dims[1];
+    p->n_tokens = x[0].dims[2];
+    p->d_k = x[0].dims[3];
+    p->d_v = x[2].dims[3];
+    p->q_head = x[0].strides[1];
+    p->q_row = x[0].strides[2];
+    p->k_head = x[1].strides[1];
+    p->k_row = x[1].strides[2];
+    p->v_head = x[2].strides[1];
+    p->v_row = x[2].strides[2];
+    p->g_head = x[3].strides[1];
+    p->g_row = x[3].strides[2];
+    p->beta_head = x[4].strides[1];
+    p->beta_row = x[4].strides[2];
+    p->inverse_d_k = (float)f->eps;
+    p->scale = (float)f->scale;
+    p->state_head = p->d_k * p->d_v;
+    struct value state = x[5];
+    state.offset += f->slot * p->state_head;
+    state.dims[0] = p->n_heads;
+    /* Tokens outside, heads inside: what the norm and the projection read. */
+    struct value y = value_new(c, REPR_F32, 4, x[2].dims);
+    y.strides[3] = 1;
+    y.strides[1] = p->d_v;
+    y.strides[2] = p->d_v * p->n_heads;
+    y.strides[0] = y.strides[2] * p->n_tokens;
+    p->y_head = y.strides[1];
+    p->y_row = y.strides[2];
+    struct step *s = step_new(c, "gated delta", run_gated_delta);
+    s->params = p;
+    s->serial = false;
+    for (int i = 0; i < 5; i++)
+        step_in(c, s, x[i]);
+    step_out(c, s, y);
+    step_out(c, s, state);
+    set_var(c, f->out, y);
+    return true;
+}

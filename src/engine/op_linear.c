@@ -35,13 +35,10 @@ static void run_linear(const struct step *s, struct engine_run *r, int i_thread,
         int64_t from = begin < 0 ? 0 : begin, to = end < part->n_out ? end : part->n_out;
         if (from < to) {
             float *y = value_pointer(r, &part->y);
-#ifdef KERNEL_FIXED_SCRATCH
             if (part->fixed)
                 r->k->linear_fixed(y, part->y.strides[0], x, part->fixed, part->bias, p->n_rows, from, to,
                                    scratch);
-            else
-#endif
-                if (part->is_f16)
+            else if (part->is_f16)
                 r->k->linear_f16(y, part->y.strides[0], x, p->x_stride, part->weight, part->bias, p->n_rows,
                                  p->n_in, from, to, scratch);
             else
@@ -108,7 +105,6 @@ static bool find_weight(const struct compiler *c, const struct mil_op *op, struc
     return w->type->kind == MIL_TYPE_TENSOR && mil_dtype_is_float(w->type->dtype);
 }
 
-#ifdef KERNEL_FIXED_SCRATCH
 static void run_prepare(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
 {
     int64_t begin, end;
@@ -138,7 +134,6 @@ static struct value prepared(struct compiler *c, const struct value *x, int bits
     step_out(c, s, p->form);
     return p->form;
 }
-#endif
 
 /* y[row][o] for all rows of x. x: [n_rows, n_in] as rank 2, y likewise. */
 static bool emit_product(struct compiler *c, const struct mil_op *op, struct value x, const struct weight *w,
@@ -167,11 +162,8 @@ static bool emit_product(struct compiler *c, const struct mil_op *op, struct val
     const char *name;
     uint64_t weight_bytes;
     size_t scratch_bytes = KERNEL_LINEAR_SCRATCH(p->n_in) * sizeof(float);
-#ifdef KERNEL_FIXED_SCRATCH
     part->fixed = w->packed ? constexpr_fixed(c, w->packed, n_out, p->n_in) : NULL;
-#endif
     if (part->fixed) {
-#ifdef KERNEL_FIXED_SCRATCH
         static const char *const names[] = {
             "", "linear 1 bit", "linear 2 bit", "linear 3 bit", "linear 4 bit", "", "linear 6 bit",
             "", "linear 8 bit"};
@@ -179,7 +171,6 @@ static bool emit_product(struct compiler *c, const struct mil_op *op, struct val
         weight_bytes = ((uint64_t)n_out * (uint64_t)p->n_in * (uint64_t)part->fixed->bits + 7) / 8;
         scratch_bytes = KERNEL_FIXED_SCRATCH(p->n_in, p->n_rows);
         x = prepared(c, &x, part->fixed->bits);
-#endif
     } else {
         if (w->packed) {
             if (!constexpr_dense(c, w->packed, &weight))

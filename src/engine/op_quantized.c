@@ -430,7 +430,8 @@ const struct fixed_weight *constexpr_fixed(struct compiler *c, const struct mil_
     struct fixed_weight w = {.n_out = n_out, .n_in = n_in};
     enum mil_op_id id = op->info ? op->info->id : MIL_OP_NONE;
     bool ok = false;
-    if (c->plan->precision != ENGINE_DEFAULT)
+    /* A program that computes in float32 asked for more than 16-bit weights give. */
+    if (c->plan->precision != ENGINE_DEFAULT || var_type(c, op->outputs[0])->dtype != MIL_FP16)
         return NULL;
     if (id == MIL_OP_CONSTEXPR_LUT_TO_DENSE)
         ok = fixed_lut(c, op, n_out, n_in, &w);

@@ -75,6 +75,47 @@ static int last_look(const struct graph *g, const struct mil_var *v, int depth)
     return last;
 }
 
+/* Is v, seen through views, part of a window that moves over the state: joined with newer values by concat? */
+static bool comes_to_window(const struct graph *g, const struct mil_var *v, int depth)
+{
+    for (const struct use *u = depth > 64 ? NULL : g->uses[v->id]; u; u = u->next) {
+        const struct mil_op *op = u->op < g->n_ops ? g->ops[u->op] : NULL;
+        if (op && op->info && op->info->id == MIL_OP_CONCAT)
+            return true;
+        if (op && is_view_op(op) && comes_to_window(g, op->outputs[0], depth + 1))
+            return true;
+    }
+    return false;
+}
+
+/* Does v, seen through views, come to a product (attention's)? */
+static bool comes_to_product(const struct graph *g, const struct mil_var *v, int depth)
+{
+    for (const struct use *u = depth > 64 ? NULL : g->uses[v->id]; u; u = u->next) {
+        const struct mil_op *op = u->op < g->n_ops ? g->ops[u->op] : NULL;
+        bool is_product = op && op->info && op->info->id == MIL_OP_MATMUL;
+        if (is_product || (op && is_view_op(op) && comes_to_product(g, op->outputs[0], depth + 1)))
+            return true;
+    }
+    return false;
+}
+
+/* Recurrent: the gated delta rule's memory, or a window that keeps the last rows (a causal convolution's). */
+enum repr state_repr(const struct graph *g, const struct mil_var *state)
+{
+    bool window = false, product = false;
+    for (int i = 0; i < g->n_ops; i++)
+        if (g->nodes[i].fused && g->nodes[i].fused->kind == FUSED_GATED_DELTA &&
+            g->nodes[i].fused->in[5] == state)
+            return REPR_F32;
+    for (const struct use *u = g->uses[state->id]; u; u = u->next)
+        if (u->op < g->n_ops && mil_op_is(g->ops[u->op], "read_state")) {
+            window = window || comes_to_window(g, g->ops[u->op]->outputs[0], 0);
+            product = product || comes_to_product(g, g->ops[u->op]->outputs[0], 0);
+        }
+    return window && !product ? REPR_F32 : REPR_F16;
+}
+
 bool emit_read_state(struct compiler *c, const struct mil_op *op)
 {
     struct value state;
@@ -152,6 +193,16 @@ static void run_slice_update(const struct step *s, struct engine_run *r, int i_t
     }
 }
 
+/* A part of a state as data for a write: its memory may be what is being written, so it is copied first. */
+static void copy_off_states(struct compiler *c, struct value *v)
+{
+    if (c->plan->storages[v->storage].kind != STORAGE_STATE)
+        return;
+    struct value copy = value_new(c, REPR_F32, v->rank, v->dims);
+    emit_copy(c, v, &copy);
+    *v = copy;
+}
+
 /* Writes op's update into target (in place). */
 static bool emit_update_into(struct compiler *c, const struct mil_op *op, const struct value *target)
 {
@@ -170,10 +221,9 @@ static bool emit_update_into(struct compiler *c, const struct mil_op *op, const 
     if (begin.repr != REPR_I32 || value_elems(&begin) != target->rank ||
         update.rank + n_squeezed != target->rank)
         return compile_fail(c, ERR_FORMAT, "begin or update do not fit the rank of x");
-    if (update.repr == REPR_F16) { /* a part of a state: its memory may be what is being written */
-        if (!to_f32(c, &update))
-            return false;
-    }
+    copy_off_states(c, &update);
+    if (!to_f32(c, &update))
+        return false;
     p->rank = target->rank;
     for (int i = 0, k = 0; i < target->rank; i++) {
         p->limits[i] = target->dims[i];
@@ -187,7 +237,9 @@ static bool emit_update_into(struct compiler *c, const struct mil_op *op, const 
     }
     if (p->rank == 0)
         return compile_fail(c, ERR_UNSUPPORTED, "an update of a scalar");
-    struct step *s = step_new(c, target->repr == REPR_F16 ? "write state" : "slice update", run_slice_update);
+    struct step *s =
+        step_new(c, c->plan->storages[target->storage].kind == STORAGE_STATE ? "write state" : "slice update",
+                 run_slice_update);
     s->params = p;
     s->serial = value_elems(&update) < 16384;
     step_in(c, s, update);
@@ -202,7 +254,7 @@ bool emit_slice_update(struct compiler *c, const struct mil_op *op)
     struct value x;
     if (!operand(c, op, "x", &x))
         return false;
-    if (is_state_update(&c->g, op, &write) && x.repr == REPR_F16)
+    if (is_state_update(&c->g, op, &write) && c->plan->storages[x.storage].kind == STORAGE_STATE)
         return true; /* done by emit_write_state */
     struct value y = value_new(c, x.repr == REPR_F16 ? REPR_F32 : x.repr, x.rank, x.dims);
     emit_copy(c, &x, &y);
@@ -219,7 +271,7 @@ bool emit_write_state(struct compiler *c, const struct mil_op *op)
     const struct mil_op *def = v ? graph_def(&c->g, v) : NULL, *write;
     if (!operand(c, op, "input", &state))
         return false;
-    if (state.repr != REPR_F16 || c->plan->storages[state.storage].kind != STORAGE_STATE)
+    if (c->plan->storages[state.storage].kind != STORAGE_STATE)
         return compile_fail(c, ERR_FORMAT, "input is no state");
     if (def && mil_op_is(def, "slice_update") && is_state_update(&c->g, def, &write) &&
         c->values[v->id].storage < 0)
@@ -231,6 +283,7 @@ bool emit_write_state(struct compiler *c, const struct mil_op *op)
         same = data.dims[i] == state.dims[i];
     if (!same)
         return compile_fail(c, ERR_FORMAT, "data has another shape than the state");
+    copy_off_states(c, &data);
     if (!to_f32(c, &data))
         return false;
     emit_copy(c, &data, &state);

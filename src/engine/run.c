@@ -1,85 +1,8 @@
-/* Runs of a plan: workspace, states, execution, the listing. */
+/* Runs of a plan: workspace, execution, the listing. */
 #include <stdlib.h>
 #include <string.h>
 #include "engine/engine_int.h"
 #include "base/log.h"
-
-/* ---- states ---- */
-
-struct engine_state {
-    int n;
-    struct engine_state_entry *entries;
-};
-
-struct engine_state *engine_state_new(void)
-{
-    return xcalloc(1, sizeof(struct engine_state));
-}
-
-void engine_state_free(struct engine_state *s)
-{
-    if (!s)
-        return;
-    for (int i = 0; i < s->n; i++) {
-        free((char *)s->entries[i].name);
-        mem_free(s->entries[i].data);
-    }
-    free(s->entries);
-    free(s);
-}
-
-int engine_state_count(const struct engine_state *s)
-{
-    return s->n;
-}
-
-struct engine_state_entry *engine_state_get(struct engine_state *s, int i)
-{
-    return &s->entries[i];
-}
-
-struct engine_state_entry *engine_state_find(struct engine_state *s, const char *name)
-{
-    for (int i = 0; i < s->n; i++)
-        if (strcmp(s->entries[i].name, name) == 0)
-            return &s->entries[i];
-    return NULL;
-}
-
-bool engine_state_add(struct engine_state *s, const struct engine_plan *p, struct err *e)
-{
-    for (int i = 0; i < p->n_states; i++) {
-        const struct plan_state *d = &p->states[i];
-        const struct engine_state_entry *have = engine_state_find(s, d->name);
-        if (have) {
-            bool same = have->rank == d->rank && have->dtype == d->dtype &&
-                        memcmp(have->dims, d->dims, sizeof(int64_t) * (size_t)d->rank) == 0;
-            if (!same)
-                return err_set(e, ERR_FORMAT,
-                               "state %s has another shape in function %s than elsewhere in the package",
-                               d->name, p->function);
-            continue;
-        }
-        f16 *data = mem_try_alloc((size_t)d->n_elems * sizeof(f16), e);
-        if (!data)
-            return err_wrap(e, "state %s", d->name);
-        s->entries = xrealloc(s->entries, sizeof *s->entries * (size_t)(s->n + 1));
-        struct engine_state_entry *entry = &s->entries[s->n++];
-        *entry = (struct engine_state_entry){.name = xstrdup(d->name),
-                                             .dtype = d->dtype,
-                                             .rank = d->rank,
-                                             .n_elems = d->n_elems,
-                                             .data = data};
-        memcpy(entry->dims, d->dims, sizeof d->dims);
-    }
-    return true;
-}
-
-void engine_state_clear(struct engine_state *s)
-{
-    for (int i = 0; i < s->n; i++)
-        memset(s->entries[i].data, 0, (size_t)s->entries[i].n_elems * sizeof(f16));
-}
 
 /* ---- plans seen from outside ---- */
 
@@ -291,14 +214,16 @@ bool engine_execute(struct engine_run *r, struct engine_state *state, struct poo
         } else if (s->kind == STORAGE_STATE) {
             struct engine_state_entry *entry =
                 state ? engine_state_find(state, p->states[s->index].name) : NULL;
-            if (!entry)
+            const void *data = entry ? state_data(entry) : NULL;
+            if (!data && p->states[s->index].is_used)
                 return err_set(e, ERR_USAGE, "function %s needs the state %s", p->function,
                                p->states[s->index].name);
-            if (entry->rank != p->states[s->index].rank ||
-                memcmp(entry->dims, p->states[s->index].dims, sizeof(int64_t) * (size_t)entry->rank) != 0)
+            if (entry &&
+                (entry->rank != p->states[s->index].rank ||
+                 memcmp(entry->dims, p->states[s->index].dims, sizeof(int64_t) * (size_t)entry->rank) != 0))
                 return err_set(e, ERR_USAGE, "function %s: state %s has another shape", p->function,
                                p->states[s->index].name);
-            r->base[i] = entry->data;
+            r->base[i] = (void *)(uintptr_t)data;
         }
     }
     atomic_store(&r->failed, 0);

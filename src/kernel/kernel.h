@@ -20,6 +20,7 @@
 
 #include <stdbool.h>
 #include "base/half.h"
+#include "kernel/kernel_fixed.h"
 
 enum kernel_level { KERNEL_SCALAR = 0, KERNEL_AVX2, KERNEL_AVX512, KERNEL_LEVELS };
 
@@ -29,6 +30,10 @@ enum kernel_level { KERNEL_SCALAR = 0, KERNEL_AVX2, KERNEL_AVX512, KERNEL_LEVELS
 /* floats of scratch that attention_* needs per thread: for caches of `positions` and calls of n_rows query rows */
 #define KERNEL_ATTENTION_SCRATCH(positions, n_rows)                                                          \
     (((size_t)(positions) + 16) * ((size_t)(n_rows) < 16 ? (size_t)(n_rows) : (size_t)16))
+
+/* bytes of scratch that linear_fixed needs per thread */
+#define KERNEL_FIXED_SCRATCH(n_in, n_rows)                                                                   \
+    ((n_rows) == 1 ? ((size_t)(n_in) + FIXED_BLOCK - 1) / FIXED_BLOCK * 2048 + 64 : (size_t)32768)
 
 /* Outputs may be the same array as an input of elementwise kernels, norms, rope and softmax (y == x, y == a, ..), but
  * not overlap one in another way. Kernels may use up to 64 KB of stack. */
@@ -107,6 +112,17 @@ struct kernels {
     void (*f32_to_f16)(f16 *y, const float *x,
                        int64_t n); /* to nearest, ties to even; overflow gives infinity */
     void (*round_f16)(float *y, const float *x, int64_t n); /* to fp16 and back */
+
+    /* Products in fixed point (kernel_fixed.h), in two steps. Activations are prepared once for all weights of the same
+     * `bits` that they meet: x [n_rows, n_in] into dst (fixed_bytes, 64-byte aligned; its layout belongs to the level,
+     * n_rows and bits), rows [row_begin, row_end) per call, so that threads can share the work. */
+    size_t (*fixed_bytes)(int64_t n_rows, int64_t n_in);
+    void (*fixed_prepare)(void *dst, const float *x, int64_t x_stride, int64_t n_rows, int64_t n_in,
+                          int64_t row_begin, int64_t row_end, int bits);
+    /* y[t][o] for all n_rows prepared rows, begin <= o < end; y and bias as in linear_f16.
+     * scratch: KERNEL_FIXED_SCRATCH(n_in, n_rows) bytes. */
+    void (*linear_fixed)(float *y, int64_t y_stride, const void *prepared, const struct fixed_weight *w,
+                         const float *bias, int64_t n_rows, int64_t begin, int64_t end, void *scratch);
 };
 
 /* The best level that this processor has; MILKIT_CPU = scalar | avx2 | avx512 in the environment forces one that it

@@ -1,5 +1,6 @@
 /* The AVX-512 level (AVX-512 F, BW, DQ and VL): the bodies over this instruction set's lanes. Same bits as
  * kernel_scalar.c. */
+#include <float.h>
 #include "kernel/kernel_internal.h"
 
 #if defined(__x86_64__)
@@ -12,6 +13,8 @@
 /* Weight rows walked at once for one activation row, and how far ahead of them memory is asked for. */
 #define BLOCK_STREAM 4
 #define PREFETCH_BYTES 4096
+/* How far ahead of packed indices memory is asked for. */
+#define FIXED_PREFETCH 4096
 /* Query rows that share a load of V. */
 #define ATTEND_TOGETHER 8
 
@@ -19,6 +22,7 @@
 #include "kernel/body_linear.h"
 #include "kernel/body_attention.h"
 #include "kernel/body_recurrent.h"
+#include "kernel/body_fixed_avx2.h"
 
 const struct kernels kernels_avx512 = {
     .level = KERNEL_AVX512,

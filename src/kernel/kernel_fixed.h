@@ -2,10 +2,12 @@
  *
  * Weights. An index of `bits` bits picks one of 2^bits entries of its row group's table; an entry is a 16-bit number
  * w = 256 * hi + lo (hi, lo signed bytes, |w| <= 32512) and stands for w * scale. Tables are two byte planes: 2^bits
- * bytes hi, then 2^bits bytes lo. int8 and int4 weights are the identity table (hi = value, lo = 0).
+ * bytes hi, then 2^bits bytes lo. int8 and int4 weights are the identity table (hi = value, lo = 0),
+ * one for all rows: only there hi may be -128.
  * Activations. Each row is cut into blocks of 256 columns (the last one shorter); a block has the scale
- * s = max|x| / 32512 (0 when all are 0), q = x / s rounded to nearest, ties to even, q = 256 * hi + lo with signed
- * bytes. Infinities and NaN in a block make every result of its row NaN.
+ * s = max|x| / 32512 (0 when that is below the smallest normal float), q = x / s rounded to nearest, ties to even (0
+ * where s is 0), q = 256 * hi + lo with signed bytes. Infinities and NaN in a block make every result of its row NaN
+ * (its s is NaN).
  * Product. For block b: S_b = sum over its columns of (w * x.hi + w.hi * x.lo), exact in int32 for any order
  * (|S_b| < 2^31 for 256 columns; w.lo * x.lo is left out, 2^-16 of a full product). Then in float, in the order of b:
  *   acc = fma((float)S_b, s_b, acc) from +0;  y = acc * (256 * weight scale of the row) + bias (one product, one sum)

@@ -1,5 +1,6 @@
 /* The plain C level: complete, slow, and the definition of every kernel. The other levels must give its bits.
  */
+#include <float.h>
 #include <math.h>
 #include <string.h>
 #include "kernel/kernel_internal.h"
@@ -336,6 +337,8 @@ static void k_gated_delta__scalar(const struct gated_delta *p, int64_t begin, in
         }
     }
 }
+
+#include "kernel/body_fixed_scalar.h"
 
 const struct kernels kernels_scalar = {
     .level = KERNEL_SCALAR,

@@ -203,7 +203,10 @@ static inline enum op_outcome op_case_run_call(const struct op_case *c, const st
         const struct engine_state_entry *entry = engine_state_get(state, i);
         const struct st_tensor *want = op_case_tensor(c, s, call, "state", entry->name);
         float *got = xcalloc((size_t)entry->n_elems + 1, sizeof *got);
-        f16_to_f32_n(got, entry->data, (size_t)entry->n_elems);
+        f16 *held = xcalloc((size_t)entry->n_elems + 1, sizeof *held);
+        engine_state_read(entry, held);
+        f16_to_f32_n(got, held, (size_t)entry->n_elems);
+        free(held);
         ok = want && op_case_compare(c, entry->name, want, got, false, true, entry->n_elems, report);
         free(got);
     }

@@ -398,13 +398,13 @@ static void test_attention(void **state)
         machine_open(&k, a.p.m, ENGINE_DEFAULT, 2);
         struct engine_state_entry *entry = engine_state_find(k.state, "cache");
         for (int64_t j = 0; j < entry->n_elems; j++)
-            entry->data[j] = f32_to_f16(noise(5, (size_t)j));
+            entry->f16_data[j] = f32_to_f16(noise(5, (size_t)j));
         position = (int32_t)start;
         fill_mask(mask, c->tokens, c->positions, start);
         machine_execute(&k, inputs, 2);
         float *want = xcalloc((size_t)(c->heads * c->tokens * c->d), sizeof *want);
-        attention_reference(c, engine_input(k.run, engine_plan_find_input(k.plan, "q")), entry->data,
-                            entry->data + c->kv_heads * c->positions * c->d, mask, 0.25, want);
+        attention_reference(c, engine_input(k.run, engine_plan_find_input(k.plan, "q")), entry->f16_data,
+                            entry->f16_data + c->kv_heads * c->positions * c->d, mask, 0.25, want);
         assert_floats(engine_output(k.run, 0), want, c->heads * c->tokens * c->d, CLOSE, "attention");
         free(want);
         machine_close(&k);
@@ -439,7 +439,7 @@ static void test_attention_masks(void **state)
     for (int64_t row = 0; row < 2 * c.kv_heads; row++)
         for (int64_t i = 13; i < 20; i++)
             for (int64_t j = 0; j < c.d; j++)
-                entry->data[(row * 20 + i) * c.d + j] = j % 2 ? 0x7e00 : 0x7bff; /* NaN, 65504 */
+                entry->f16_data[(row * 20 + i) * c.d + j] = j % 2 ? 0x7e00 : 0x7bff; /* NaN, 65504 */
     machine_execute(&k, inputs, 2);
     assert_memory_equal(clean, engine_output(k.run, 0), sizeof clean);
     machine_close(&k);

@@ -398,6 +398,8 @@ static void check_gated_delta(const char *what, const struct kernels *k)
     }
 }
 
+/* the three go together: test_kernel_fixed.c */
+#define CHECK_FIXED(member, k) assert_non_null((k)->member)
 #define CHECK_UNARY(member, k)                                                                               \
     do {                                                                                                     \
         check_unary(#member, scalar->member, (k)->member);                                                   \

@@ -1,0 +1,482 @@
+/* Patterns of recurrent layers: the gated delta rule in both of its written forms (one token, or chunks of tokens by
+ * the WY representation), and the read of one element by which a program touches a state that it does not use.
+ *
+ * Both forms of the rule compute the same recurrence and differ in rounding alone; taken as one step that is the token
+ * recurrence, prefill and infer give the same bits. Every op and every mask constant of the form is checked. */
+#include <math.h>
+#include <string.h>
+#include "engine/engine_int.h"
+
+#define MEMBERS_MAX 512
+
+struct match {
+    struct compiler *c;
+    int members[MEMBERS_MAX];
+    int n;
+    int64_t size; /* tokens of a chunk */
+};
+
+static void add_member(struct match *m, int op)
+{
+    for (int i = 0; i < m->n; i++)
+        if (m->members[i] == op)
+            return;
+    if (m->n < MEMBERS_MAX)
+        m->members[m->n++] = op;
+}
+
+/* The op of this kind that defines v, noted as a member of the pattern. */
+static const struct mil_op *member(struct match *m, const struct mil_var *v, enum mil_op_id id)
+{
+    const struct mil_op *op = fuse_def(m->c, v, id);
+    if (op)
+        add_member(m, graph_op_index(&m->c->g, v));
+    return op;
+}
+
+static const struct mil_type *type_of(const struct match *m, const struct mil_var *v)
+{
+    return var_type(m->c, v);
+}
+
+/* Every value made inside is used inside, but for `out`. */
+static bool is_closed(const struct match *m, const struct mil_var *out)
+{
+    const struct graph *g = &m->c->g;
+    if (m->n >= MEMBERS_MAX)
+        return false;
+    for (int i = 0; i < m->n; i++) {
+        const struct mil_op *op = g->ops[m->members[i]];
+        for (int k = 0; k < op->n_outputs; k++) {
+            if (op->outputs[k] == out)
+                continue;
+            for (const struct use *u = g->uses[op->outputs[k]->id]; u; u = u->next) {
+                bool inside = false;
+                for (int j = 0; j < m->n && !inside; j++)
+                    inside = m->members[j] == u->op;
+                if (!inside)
+                    return false;
+            }
+        }
+    }
+    return true;
+}
+
+/* x * number, by the op or its mirror */
+static bool scaled(struct match *m, struct mil_var *v, struct mil_var **x, double *factor)
+{
+    const struct mil_op *op = member(m, v, MIL_OP_MUL);
+    return op && fuse_var_and_number(m->c, op, x, factor);
+}
+
+static bool two(struct match *m, struct mil_var *v, enum mil_op_id id, struct mil_var **x, struct mil_var **y)
+{
+    const struct mil_op *op = member(m, v, id);
+    *x = op ? mil_arg_var(op, "x") : NULL;
+    *y = op ? mil_arg_var(op, "y") : NULL;
+    return *x && *y;
+}
+
+/* v = x * y where one of them is `known` */
+static bool times(struct match *m, struct mil_var *v, const struct mil_var *known, struct mil_var **other)
+{
+    struct mil_var *x, *y;
+    if (!two(m, v, MIL_OP_MUL, &x, &y))
+        return false;
+    *other = x == known ? y : x;
+    return x == known || y == known;
+}
+
+static bool product(struct match *m, struct mil_var *v, bool transpose_x, bool transpose_y,
+                    struct mil_var **x, struct mil_var **y)
+{
+    int64_t tx = 0, ty = 0;
+    int n = 1;
+    if (!two(m, v, MIL_OP_MATMUL, x, y))
+        return false;
+    const struct mil_op *op = graph_def(&m->c->g, v);
+    fuse_ints(m->c, op, "transpose_x", &tx, &n);
+    n = 1;
+    fuse_ints(m->c, op, "transpose_y", &ty, &n);
+    return (tx != 0) == transpose_x && (ty != 0) == transpose_y;
+}
+
+static bool unary(struct match *m, struct mil_var *v, enum mil_op_id id, struct mil_var **x)
+{
+    const struct mil_op *op = member(m, v, id);
+    *x = op ? mil_arg_var(op, "x") : NULL;
+    return *x != NULL;
+}
+
+/* ---- masks ---- */
+
+enum mask { THROUGH, BEFORE, IDENTITY, LEVEL };
+
+static bool is_mask(const struct match *m, const struct mil_var *v, enum mask kind, int64_t block)
+{
+    const struct mil_value *k = m->c->consts[v->id];
+    if (!k || k->n_elems != m->size * m->size || k->type->rank < 2 ||
+        k->type->dims[k->type->rank - 1] != m->size || k->type->dims[k->type->rank - 2] != m->size)
+        return false;
+    for (int64_t i = 0; i < m->size; i++) {
+        for (int64_t j = 0; j < m->size; j++) {
+            bool one = kind == THROUGH  ? j <= i
+                       : kind == BEFORE ? j < i
+                       : kind == IDENTITY
+                           ? i == j
+                           : i / (2 * block) == j / (2 * block) && i / block % 2 == 1 && j / block % 2 == 0;
+            if (mil_value_element(k, i * m->size + j) != (one ? 1.0 : 0.0))
+                return false;
+        }
+    }
+    return true;
+}
+
+static bool times_mask(struct match *m, struct mil_var *v, enum mask kind, int64_t block, struct mil_var **x)
+{
+    struct mil_var *a, *b;
+    if (!two(m, v, MIL_OP_MUL, &a, &b))
+        return false;
+    *x = is_mask(m, b, kind, block) ? a : b;
+    return is_mask(m, b, kind, block) || is_mask(m, a, kind, block);
+}
+
+/* ---- the form of one token ---- */
+
+struct rule {
+    struct mil_var *q, *k, *v, *g, *beta, *state, *out;
+    double unit, scale;
+};
+
+static bool match_token(struct match *m, struct mil_var *next, struct rule *r)
+{
+    struct mil_var *decayed, *outer, *change, *k2, *minus, *recalled, *scaled_k, *decayed2, *exp_g, *s;
+    if (!two(m, next, MIL_OP_ADD, &decayed, &outer) || !product(m, outer, true, false, &r->k, &change) ||
+        !two(m, decayed, MIL_OP_MUL, &r->state, &exp_g))
+        return false;
+    if (!fuse_def(m->c, exp_g, MIL_OP_EXP)) {
+        s = exp_g;
+        exp_g = r->state;
+        r->state = s;
+    }
+    if (!unary(m, exp_g, MIL_OP_EXP, &r->g) || !two(m, change, MIL_OP_MUL, &minus, &r->beta))
+        return false;
+    if (!fuse_def(m->c, minus, MIL_OP_SUB)) {
+        s = minus;
+        minus = r->beta;
+        r->beta = s;
+    }
+    if (!two(m, minus, MIL_OP_SUB, &r->v, &recalled) ||
+        !product(m, recalled, false, false, &scaled_k, &decayed2) || decayed2 != decayed ||
+        !scaled(m, scaled_k, &k2, &r->unit) || k2 != r->k)
+        return false;
+    /* The other look at the new state: the output. */
+    for (const struct use *u = m->c->g.uses[next->id]; u; u = u->next) {
+        const struct mil_op *op = u->op < m->c->g.n_ops ? m->c->g.ops[u->op] : NULL;
+        struct mil_var *scaled_q, *s2;
+        if (!op || !op->info || op->info->id != MIL_OP_MATMUL)
+            continue;
+        r->out = op->outputs[0];
+        return product(m, r->out, false, false, &scaled_q, &s2) && s2 == next &&
+               scaled(m, scaled_q, &r->q, &r->scale);
+    }
+    return false;
+}
+
+/* ---- the form of chunks ---- */
+
+/* What the chunks share: [n_v, n, C, ..]. */
+struct chunked {
+    struct mil_var *q, *k, *v, *g, *beta;         /* reshaped */
+    struct mil_var *u, *w, *query, *key, *inside; /* of all chunks */
+    struct mil_var *from_start, *decay;
+};
+
+/* v is chunk i of x: x itself when there is one chunk. */
+static bool nth(struct match *m, struct mil_var *v, int64_t i, int64_t n, struct mil_var **x)
+{
+    if (n == 1) {
+        *x = v;
+        return true;
+    }
+    const struct mil_op *op = member(m, v, MIL_OP_SLICE_BY_INDEX);
+    int64_t begin[MIL_RANK_MAX];
+    int k = MIL_RANK_MAX;
+    *x = op ? mil_arg_var(op, "x") : NULL;
+    return *x && fuse_ints(m->c, op, "begin", begin, &k) && k == 4 && begin[0] == 0 && begin[1] == i &&
+           begin[2] == 0 && begin[3] == 0 && type_of(m, *x)->rank == 4 && type_of(m, *x)->dims[1] == n &&
+           type_of(m, v)->dims[1] == 1 && type_of(m, v)->dims[0] == type_of(m, *x)->dims[0] &&
+           type_of(m, v)->dims[2] == type_of(m, *x)->dims[2] &&
+           type_of(m, v)->dims[3] == type_of(m, *x)->dims[3];
+}
+
+static bool same_or_first(struct mil_var **slot, struct mil_var *v)
+{
+    if (!*slot)
+        *slot = v;
+    return *slot == v;
+}
+
+/* The last of the C rows of axis 2. */
+static bool last_row(struct match *m, struct mil_var *v, struct mil_var **x)
+{
+    const struct mil_op *op = member(m, v, MIL_OP_SLICE_BY_INDEX);
+    int64_t begin[MIL_RANK_MAX];
+    int n = MIL_RANK_MAX;
+    *x = op ? mil_arg_var(op, "x") : NULL;
+    return *x && type_of(m, *x)->rank == 4 && fuse_ints(m->c, op, "begin", begin, &n) && n == 4 &&
+           begin[2] == type_of(m, *x)->dims[2] - 1 && begin[0] == 0 && begin[1] == 0 && begin[3] == 0 &&
+           type_of(m, v)->dims[2] == 1 && type_of(m, v)->dims[1] == type_of(m, *x)->dims[1] &&
+           type_of(m, v)->dims[0] == type_of(m, *x)->dims[0] &&
+           type_of(m, v)->dims[3] == type_of(m, *x)->dims[3];
+}
+
+/* State after chunk i out of the state before it; and the chunk's output. */
+static bool match_chunk(struct match *m, struct chunked *t, int64_t i, int64_t n, struct mil_var *next,
+                        struct mil_var *output, struct mil_var **before)
+{
+    struct mil_var *kept, *outer, *whole, *rows, *key_i, *change, *u_i, *recalled, *w_i, *s2, *x, *a, *b,
+        *q_i, *s3, *inside_i, *change2;
+    if (!two(m, next, MIL_OP_ADD, &kept, &outer) || !product(m, outer, true, false, &key_i, &change) ||
+        !two(m, kept, MIL_OP_MUL, before, &whole))
+        return false;
+    if (!last_row(m, whole, &rows) || !nth(m, rows, i, n, &x) || !same_or_first(&t->from_start, x) ||
+        !nth(m, key_i, i, n, &x) || !same_or_first(&t->key, x))
+        return false;
+    if (!two(m, change, MIL_OP_SUB, &u_i, &recalled) || !product(m, recalled, false, false, &w_i, &s2) ||
+        s2 != *before || !nth(m, u_i, i, n, &x) || !same_or_first(&t->u, x) || !nth(m, w_i, i, n, &x) ||
+        !same_or_first(&t->w, x))
+        return false;
+    return two(m, output, MIL_OP_ADD, &a, &b) && product(m, a, false, false, &q_i, &s3) && s3 == *before &&
+           product(m, b, false, false, &inside_i, &change2) && change2 == change && nth(m, q_i, i, n, &x) &&
+           same_or_first(&t->query, x) && nth(m, inside_i, i, n, &x) && same_or_first(&t->inside, x);
+}
+
+/* x = (I + a)^-1 by block doubling: x_1 = I - a M_1; x_2b = x_b - x_b (a M_b) x_b. */
+static bool match_inverse(struct match *m, struct mil_var *x, struct mil_var **a)
+{
+    struct mil_var *left, *right, *level, *inner, *x2, *x3, *a2;
+    int64_t block = m->size / 2;
+    *a = NULL;
+    if (m->size == 1)
+        return two(m, x, MIL_OP_SUB, &left, a) && is_mask(m, left, IDENTITY, 0);
+    for (; block > 1; block /= 2) {
+        if (!two(m, x, MIL_OP_SUB, &left, &right) || !product(m, right, false, false, &inner, &x2) ||
+            x2 != left || !product(m, inner, false, false, &x3, &level) || x3 != left ||
+            !times_mask(m, level, LEVEL, block, &a2) || !same_or_first(a, a2))
+            return false;
+        x = left;
+    }
+    return two(m, x, MIL_OP_SUB, &left, &level) && is_mask(m, left, IDENTITY, 0) &&
+           times_mask(m, level, LEVEL, 1, &a2) && same_or_first(a, a2);
+}
+
+/* All that is computed before the chunks, down to the reshaped operands. */
+static bool match_shared(struct match *m, struct chunked *t, struct rule *r)
+{
+    struct mil_var *terms, *sums, *exp_sums, *after, *x, *y, *inverse, *a, *scaled_q, *overlap, *masked, *kb,
+        *to_end, *row;
+    double unit2;
+    const struct mil_op *reduce;
+    int64_t axis;
+    int n = 1;
+    /* from_start = exp(sum over s of g_s, s <= i) */
+    if (!unary(m, t->from_start, MIL_OP_EXP, &x) || !(reduce = member(m, x, MIL_OP_REDUCE_SUM)) ||
+        !(terms = mil_arg_var(reduce, "x")) || !fuse_ints(m->c, reduce, "axes", &axis, &n) || n != 1 ||
+        (axis != -1 && axis != 3) || !times_mask(m, terms, THROUGH, 0, &t->g))
+        return false;
+    /* inside = (q c) k^T * decay; decay = exp(terms * after) * through */
+    if (!two(m, t->inside, MIL_OP_MUL, &x, &t->decay) || !product(m, x, false, true, &scaled_q, &t->k) ||
+        !scaled(m, scaled_q, &t->q, &r->scale) || !times_mask(m, t->decay, THROUGH, 0, &exp_sums) ||
+        !unary(m, exp_sums, MIL_OP_EXP, &sums) || !product(m, sums, false, false, &x, &after) || x != terms ||
+        !is_mask(m, after, BEFORE, 0))
+        return false;
+    /* query = (q c) * from_start; key = k * to_end, to_end the last row of decay, transposed */
+    if (!times(m, t->query, t->from_start, &x) || x != scaled_q || !times(m, t->key, t->k, &to_end) ||
+        !unary(m, to_end, MIL_OP_TRANSPOSE, &row) || !last_row(m, row, &x) || x != t->decay)
+        return false;
+    /* u = X (v * beta); w = X (k * beta * from_start) * unit */
+    if (!product(m, t->u, false, false, &inverse, &x) || !two(m, x, MIL_OP_MUL, &t->v, &t->beta) ||
+        !scaled(m, t->w, &x, &r->unit) || !product(m, x, false, false, &y, &a) || y != inverse ||
+        !times(m, a, t->from_start, &kb) || !times(m, kb, t->k, &x))
+        return false;
+    if (x != t->beta) { /* v * beta was written the other way round */
+        struct mil_var *swap = t->beta;
+        t->beta = t->v;
+        t->v = swap;
+    }
+    if (x != t->beta || !match_inverse(m, inverse, &a))
+        return false;
+    /* a = (k k^T * unit * beta) * (decay * before) */
+    if (!two(m, a, MIL_OP_MUL, &x, &masked) || !times(m, x, t->beta, &overlap) ||
+        !scaled(m, overlap, &y, &unit2) || unit2 != r->unit || !product(m, y, false, true, &x, &row) ||
+        x != t->k || row != t->k || !times_mask(m, masked, BEFORE, 0, &x) || x != t->decay)
+        return false;
+    return true;
+}
+
+static bool match_chunks(struct match *m, struct mil_var *next, struct rule *r)
+{
+    struct chunked t = {0};
+    struct mil_var *s, *before, *joined, *outputs[64], *result;
+    const struct mil_op *reshape = member(m, next, MIL_OP_RESHAPE), *concat, *last_add;
+    int64_t n = 1;
+    if (!reshape || !(s = mil_arg_var(reshape, "x")) || !(last_add = fuse_def(m->c, s, MIL_OP_ADD)))
+        return false;
+    /* The outputs: find the last chunk's by its change, which the last update uses too. */
+    struct mil_var *outer = mil_arg_var(last_add, "y"), *change;
+    const struct mil_op *outer_op = outer ? fuse_def(m->c, outer, MIL_OP_MATMUL) : NULL;
+    if (!outer_op || !(change = mil_arg_var(outer_op, "y")))
+        return false;
+    result = NULL;
+    for (const struct use *u = m->c->g.uses[change->id]; u; u = u->next) {
+        const struct mil_op *op = u->op < m->c->g.n_ops ? m->c->g.ops[u->op] : NULL;
+        if (!op || op == outer_op || !op->info || op->info->id != MIL_OP_MATMUL ||
+            m->c->g.n_uses[op->outputs[0]->id] != 1)
+            continue;
+        int user = m->c->g.uses[op->outputs[0]->id]->op;
+        if (user < m->c->g.n_ops && m->c->g.ops[user]->info && m->c->g.ops[user]->info->id == MIL_OP_ADD)
+            result = m->c->g.ops[user]->outputs[0];
+    }
+    if (!result || m->c->g.n_uses[result->id] != 1 || m->c->g.uses[result->id]->op >= m->c->g.n_ops)
+        return false;
+    concat = m->c->g.ops[m->c->g.uses[result->id]->op];
+    if (concat->info && concat->info->id == MIL_OP_CONCAT) {
+        const struct mil_arg *values = mil_arg_find(concat, "values");
+        n = values ? values->n : 0;
+        if (n < 2 || n > 64)
+            return false;
+        for (int64_t i = 0; i < n; i++)
+            if (!(outputs[i] = values->bindings[i].var))
+                return false;
+        joined = concat->outputs[0];
+        add_member(m, graph_op_index(&m->c->g, joined));
+        if (m->c->g.n_uses[joined->id] != 1 || m->c->g.uses[joined->id]->op >= m->c->g.n_ops)
+            return false;
+        concat = m->c->g.ops[m->c->g.uses[joined->id]->op];
+    } else {
+        outputs[0] = joined = result;
+    }
+    if (!concat->info || concat->info->id != MIL_OP_RESHAPE)
+        return false;
+    r->out = concat->outputs[0];
+    add_member(m, graph_op_index(&m->c->g, r->out));
+    const struct mil_type *t0 = type_of(m, outputs[0]);
+    if (t0->rank != 4 || t0->dims[2] < 1)
+        return false;
+    m->size = t0->dims[2];
+    for (int64_t i = n - 1; i >= 0; i--) {
+        if (!match_chunk(m, &t, i, n, s, outputs[i], &before))
+            return false;
+        s = before;
+    }
+    if (!match_shared(m, &t, r) || !unary(m, s, MIL_OP_RESHAPE, &r->state) ||
+        !unary(m, t.q, MIL_OP_RESHAPE, &r->q) || !unary(m, t.k, MIL_OP_RESHAPE, &r->k) ||
+        !unary(m, t.v, MIL_OP_RESHAPE, &r->v) || !unary(m, t.g, MIL_OP_RESHAPE, &r->g) ||
+        !unary(m, t.beta, MIL_OP_RESHAPE, &r->beta))
+        return false;
+    return true;
+}
+
+/* ---- the whole ---- */
+
+static bool shapes_fit(const struct match *m, const struct rule *r)
+{
+    const struct mil_type *q = type_of(m, r->q), *k = type_of(m, r->k), *v = type_of(m, r->v),
+                          *g = type_of(m, r->g), *beta = type_of(m, r->beta), *s = type_of(m, r->state),
+                          *y = type_of(m, r->out);
+    if (q->rank != 4 || s->rank != 4 || !mil_type_equal(q, k) || v->rank != 4 || !mil_type_equal(y, v) ||
+        g->rank != 4 || !mil_type_equal(g, beta))
+        return false;
+    int64_t heads = q->dims[1], tokens = q->dims[2];
+    return q->dims[0] == 1 && s->dims[0] == 1 && s->dims[1] == heads && s->dims[2] == q->dims[3] &&
+           s->dims[3] == v->dims[3] && v->dims[0] == 1 && v->dims[1] == heads && v->dims[2] == tokens &&
+           g->dims[0] == 1 && g->dims[1] == heads && g->dims[2] == tokens && g->dims[3] == 1;
+}
+
+/* update: slice_update(read_state(state), squeeze(new state)) whose result is written back. */
+void fuse_gated_delta(struct compiler *c, const struct mil_op *update)
+{
+    struct match m = {.c = c};
+    struct rule r = {0};
+    int64_t begin[MIL_RANK_MAX], end[MIL_RANK_MAX], from[MIL_RANK_MAX];
+    int n = MIL_RANK_MAX, n_end = MIL_RANK_MAX, n_from = MIL_RANK_MAX;
+    struct mil_var *whole = mil_arg_var(update, "x"), *part = mil_arg_var(update, "update"), *next, *slice;
+    const struct mil_op *read = fuse_def(c, whole, MIL_OP_READ_STATE);
+    const struct mil_var *out = update->outputs[0];
+    if (!read || !part || c->g.n_uses[out->id] != 1 || c->g.uses[out->id]->op >= c->g.n_ops)
+        return;
+    const struct mil_op *write = c->g.ops[c->g.uses[out->id]->op];
+    struct mil_var *state = mil_arg_var(read, "input");
+    if (!mil_op_is(write, "write_state") || mil_arg_var(write, "input") != state || !state ||
+        !fuse_ints(c, update, "begin", begin, &n) || n != 3 || !fuse_ints(c, update, "end", end, &n_end) ||
+        n_end != 3)
+        return;
+    add_member(&m, graph_op_index(&c->g, whole));
+    add_member(&m, graph_op_index(&c->g, out));
+    add_member(&m, c->g.uses[out->id]->op);
+    if (!unary(&m, part, MIL_OP_SQUEEZE, &next))
+        return;
+    int n_before = m.n;
+    if (!match_token(&m, next, &r)) {
+        m.n = n_before;
+        memset(&r, 0, sizeof r);
+        if (!match_chunks(&m, next, &r))
+            return;
+    }
+    /* The state before: the same rows of the same read. */
+    if (!unary(&m, r.state, MIL_OP_EXPAND_DIMS, &slice))
+        return;
+    const struct mil_op *cut = member(&m, slice, MIL_OP_SLICE_BY_INDEX);
+    if (!cut || mil_arg_var(cut, "x") != whole || !fuse_ints(c, cut, "begin", from, &n_from) || n_from != 3 ||
+        from[0] != begin[0] || from[1] != 0 || from[2] != 0 || begin[1] != 0 || begin[2] != 0)
+        return;
+    const struct mil_type *st = mil_type_tensor(type_of(&m, state)), *cut_type = type_of(&m, slice);
+    if (!shapes_fit(&m, &r) || st->rank != 3 || st->dims[1] != cut_type->dims[1] ||
+        st->dims[2] != cut_type->dims[2] || cut_type->dims[0] != type_of(&m, r.q)->dims[1] ||
+        begin[0] + cut_type->dims[0] > st->dims[0] || !is_closed(&m, r.out))
+        return;
+    /* The step runs where the output is made; nothing else may look at the state between there and the write. */
+    for (int i = graph_op_index(&c->g, r.out); i < c->g.uses[out->id]->op; i++)
+        if (mil_op_is(c->g.ops[i], "read_state") && mil_arg_var(c->g.ops[i], "input") == state &&
+            c->g.ops[i] != read)
+            return;
+    struct fused *f = ARENA_NEW(c->scratch, struct fused);
+    *f = (struct fused){.kind = FUSED_GATED_DELTA,
+                        .out = r.out,
+                        .in = {r.q, r.k, r.v, r.g, r.beta, state},
+                        .eps = r.unit,
+                        .scale = r.scale,
+                        .slot = begin[0]};
+    fuse_take(c, f, graph_op_index(&c->g, r.out), m.members, m.n);
+}
+
+/* x + 0 * (one element of a state): the element is finite in every state that a program can produce, so this is x. */
+void fuse_touch(struct compiler *c, const struct mil_op *add)
+{
+    struct match m = {.c = c};
+    struct mil_var *x = mil_arg_var(add, "x"), *zero = mil_arg_var(add, "y"), *element, *slice, *v;
+    double factor;
+    if (!x || !zero)
+        return;
+    if (!fuse_def(c, zero, MIL_OP_MUL)) {
+        v = x;
+        x = zero;
+        zero = v;
+    }
+    if (!scaled(&m, zero, &element, &factor) || factor != 0)
+        return;
+    if (!unary(&m, element, MIL_OP_RESHAPE, &slice))
+        return;
+    const struct mil_op *cut = member(&m, slice, MIL_OP_SLICE_BY_INDEX);
+    v = cut ? mil_arg_var(cut, "x") : NULL;
+    if (!v || mil_type_elems(type_of(&m, slice)) != 1 || !member(&m, v, MIL_OP_READ_STATE) ||
+        !mil_type_equal(type_of(&m, x), type_of(&m, add->outputs[0])))
+        return;
+    add_member(&m, graph_op_index(&c->g, add->outputs[0]));
+    if (!is_closed(&m, add->outputs[0]))
+        return;
+    struct fused *f = ARENA_NEW(c->scratch, struct fused);
+    *f = (struct fused){.kind = FUSED_TOUCH, .out = add->outputs[0], .in = {x}};
+    fuse_take(c, f, graph_op_index(&c->g, add->outputs[0]), m.members, m.n);
+}
