@@ -226,6 +226,9 @@ bool session_sync(struct session *s, const int32_t *tokens, size_t n, struct pro
     size_t same = 0;
     if (n < 1)
         return err_set(e, ERR_USAGE, "an empty token sequence has no logits");
+    if (n > (size_t)s->model->context_length)
+        return err_set(e, ERR_LIMIT, "%zu tokens do not fit: the context holds %lld", n,
+                       (long long)s->model->context_length);
     while (same < n && same < (size_t)s->n && s->tokens[same] == tokens[same])
         same++;
     if (same == n && same == (size_t)s->n && s->has_logits) {
@@ -236,6 +239,7 @@ bool session_sync(struct session *s, const int32_t *tokens, size_t n, struct pro
     if (same == n) /* its last token must be run again for its logits */
         same = n - 1;
     s->n = (int64_t)same; /* what lies behind is masked until it is written again */
+    s->has_logits = false;
     if (reused)
         *reused = same;
     return session_feed(s, tokens + same, n - same, SESSION_CONTRACT, NULL, NULL, progress, e);
