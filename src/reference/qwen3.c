@@ -233,6 +233,18 @@ static void reset_session(struct reference_session *s)
     (void)s;
 }
 
+static bool session_state(const struct reference_session *s, int64_t layer, enum reference_state_kind kind,
+                          struct reference_state *out)
+{
+    const struct qwen3 *q = s->reference->parts->own;
+    const struct work *w = s->own;
+    if (kind != REFERENCE_KEYS && kind != REFERENCE_VALUES)
+        return false;
+    *out = (struct reference_state){3, {q->n_kv_heads, s->capacity, q->head_dim}, NULL};
+    out->data = kind == REFERENCE_KEYS ? w->keys[layer] : w->values[layer];
+    return true;
+}
+
 /* ---- the forward pass ---- */
 
 static void add_rows(float *x, const float *y, int64_t n)
@@ -335,5 +347,6 @@ const struct reference_family reference_qwen3 = {
     .session_open = open_session,
     .session_close = close_session,
     .session_reset = reset_session,
+    .session_state = session_state,
     .forward = forward,
 };

@@ -27,13 +27,11 @@ const struct st_tensor *reference_find(const struct reference *r, const char *na
     return safetensors_find(r->parts->tensors, name);
 }
 
-bool reference_require(struct reference *r, const char *name, int64_t rows, int64_t columns,
-                       const struct st_tensor **out, struct err *e)
+bool reference_require_shape(struct reference *r, const char *name, int rank, const int64_t *shape,
+                             const struct st_tensor **out, struct err *e)
 {
     struct reference_parts *p = r->parts;
     const struct st_tensor *t = safetensors_find(p->tensors, name);
-    int64_t shape[2] = {rows, columns};
-    int rank = columns > 0 ? 2 : 1;
     char expected[128], found[128];
     *out = NULL;
     if (!t)
@@ -50,9 +48,17 @@ bool reference_require(struct reference *r, const char *name, int64_t rows, int6
     if (t->dtype != ST_F16 && t->dtype != ST_BF16 && t->dtype != ST_F32)
         return err_set(e, ERR_UNSUPPORTED, "%s: tensor %s: expected type F16, BF16 or F32, found %s", t->file,
                        name, t->dtype_name);
-    p->max_columns = columns > p->max_columns ? columns : p->max_columns;
+    if (rank > 1 && shape[rank - 1] > p->max_columns)
+        p->max_columns = shape[rank - 1];
     *out = t;
     return true;
+}
+
+bool reference_require(struct reference *r, const char *name, int64_t rows, int64_t columns,
+                       const struct st_tensor **out, struct err *e)
+{
+    const int64_t shape[2] = {rows, columns};
+    return reference_require_shape(r, name, columns > 0 ? 2 : 1, shape, out, e);
 }
 
 bool reference_require_vector(struct reference *r, const char *name, int64_t n, const float **out,
@@ -119,6 +125,8 @@ bool reference_open(struct reference **out, const char *checkpoint, const struct
     if (!json_read_file(&p->config, p->config_path, CONFIG_BYTES_MAX, e) || !find_family(p, e) ||
         !safetensors_open(&p->tensors, checkpoint, e))
         goto done;
+    const cJSON *text_config = json_get(p->config, "text_config");
+    p->text_config = cJSON_IsObject(text_config) ? text_config : p->config;
     r->family = p->family->name;
     if (!p->family->open(r, e) || !pool_new(&p->pool, options->n_threads, e))
         goto done;
@@ -208,6 +216,13 @@ void reference_show(struct reference_session *s, int64_t layer, int64_t n, const
 {
     if (s->watch)
         s->watch(s->watch_context, layer, s->position, n, rows);
+}
+
+bool reference_state(const struct reference_session *s, int64_t layer, enum reference_state_kind kind,
+                     struct reference_state *out)
+{
+    const struct reference *r = s->reference;
+    return layer >= 0 && layer < r->n_layers && r->parts->family->session_state(s, layer, kind, out);
 }
 
 /* Room for n rows of logits; what was there is lost. */

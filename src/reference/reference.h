@@ -18,7 +18,7 @@ struct reference_options {
 /* Immutable after opening; one session at a time may run on it. */
 struct reference {
     const char *checkpoint;
-    const char *family; /* "qwen3" */
+    const char *family; /* "qwen3", "qwen3_5" */
     int64_t vocab_size, hidden_size, n_layers;
     int64_t max_positions; /* max_position_embeddings of config.json */
     struct reference_parts *parts;
@@ -54,5 +54,22 @@ typedef void (*reference_watch_fn)(void *context, int64_t layer, int64_t positio
                                    const float *rows);
 /* fn NULL: nobody watches. */
 void reference_watch(struct reference_session *s, reference_watch_fn fn, void *context);
+
+/* What a layer remembers after the tokens so far. Of keys (normed and turned) and values the first
+ * reference_session_position() rows of each head count. */
+enum reference_state_kind {
+    REFERENCE_KEYS,   /* [n_kv_heads, positions, head_dim] */
+    REFERENCE_VALUES, /* alike */
+    REFERENCE_MEMORY, /* S of the delta rule, [value heads, d_k, d_v], without a factor */
+    REFERENCE_WINDOW  /* rows before the convolution, oldest first, [kernel - 1, channels] */
+};
+struct reference_state {
+    int rank;
+    int64_t shape[3];
+    const float *data; /* of the session, changed by the next call */
+};
+/* false: a layer of this type has no such state (or there is no such layer). */
+bool reference_state(const struct reference_session *s, int64_t layer, enum reference_state_kind kind,
+                     struct reference_state *out);
 
 #endif

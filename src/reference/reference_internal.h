@@ -20,6 +20,9 @@ struct reference_family {
     bool (*session_open)(struct reference_session *s, struct err *e);
     void (*session_close)(struct reference_session *s); /* also after a failed session_open */
     void (*session_reset)(struct reference_session *s);
+    /* layer is in range; false: it has no such state. */
+    bool (*session_state)(const struct reference_session *s, int64_t layer, enum reference_state_kind kind,
+                          struct reference_state *out);
     /* n <= REFERENCE_BATCH tokens at s->position; leaves the final norm's rows in s->hidden. */
     bool (*forward)(struct reference_session *s, const int32_t *tokens, int64_t n, struct err *e);
 };
@@ -29,7 +32,8 @@ struct reference_parts {
     struct arena *arena;
     char *config_path;
     cJSON *config;
-    const cJSON *text; /* the text settings: config, or its text_config */
+    const cJSON *text_config; /* where the text settings are: config, or its text_config in a wrapper */
+    const cJSON *text;        /* the text settings: config, or its text_config */
     struct safetensors *tensors;
     struct pool *pool;
     struct log *log;
@@ -56,7 +60,7 @@ void reference_show(struct reference_session *s, int64_t layer, int64_t n, const
 
 /* ---- settings and tensors (reference.c) ---- */
 
-/* An integer setting of 1 .. max; absent or null leaves *value. */
+/* An integer among the text settings, of 1 .. max; absent or null leaves *value. */
 bool reference_get_size(const struct reference *r, const char *key, int64_t max, int64_t *value,
                         struct err *e) MUST_CHECK;
 /* NULL when absent */
@@ -64,6 +68,9 @@ const struct st_tensor *reference_find(const struct reference *r, const char *na
 /* A weight of shape [rows, columns], or a vector [rows] when columns is 0, in F16, BF16 or F32. */
 bool reference_require(struct reference *r, const char *name, int64_t rows, int64_t columns,
                        const struct st_tensor **out, struct err *e) MUST_CHECK;
+/* The same for any shape. */
+bool reference_require_shape(struct reference *r, const char *name, int rank, const int64_t *shape,
+                             const struct st_tensor **out, struct err *e) MUST_CHECK;
 /* The same for a vector, as float32 in the arena. */
 bool reference_require_vector(struct reference *r, const char *name, int64_t n, const float **out,
                               struct err *e) MUST_CHECK;
@@ -80,7 +87,10 @@ struct reference_rope {
 /* Settings of config.json for a head of dim numbers, all of which turn. */
 bool reference_rope_read(struct reference *r, int64_t dim, struct reference_rope *out,
                          struct err *e) MUST_CHECK;
-/* The same from any config object, for tests; memory of arena. */
+/* The first dim * partial_rotary_factor numbers turn, an even number; default_factor when none is given. */
+bool reference_rope_read_partial(struct reference *r, int64_t dim, double default_factor,
+                                 struct reference_rope *out, struct err *e) MUST_CHECK;
+/* The same as reference_rope_read from any config object, for tests; memory of arena. */
 bool reference_rope_parse(const cJSON *config, const char *where, int64_t dim, struct arena *arena,
                           struct reference_rope *out, struct err *e) MUST_CHECK;
 /* cos and sin [n_pairs] of a position. */

@@ -116,12 +116,12 @@ static bool fill_yarn(const struct settings *s, double theta, int64_t dim, struc
     return true;
 }
 
-bool reference_rope_parse(const cJSON *config, const char *where, int64_t dim, struct arena *arena,
-                          struct reference_rope *out, struct err *e)
+static bool parse(const cJSON *config, const char *where, int64_t head_dim, double default_factor,
+                  struct arena *arena, struct reference_rope *out, struct err *e)
 {
     struct settings s = {.config = config, .where = where};
     const char *type = "default";
-    double theta = 10000, turning = 1;
+    double theta = 10000, turning = default_factor;
     if (!find_object(&s, e) || !json_get_double(config, "rope_theta", &theta, where, e) ||
         !number_of(&s, "rope_theta", &theta, e) || !check_range(&s, "rope_theta", theta, 0, e) ||
         !json_get_double(config, "partial_rotary_factor", &turning, where, e) ||
@@ -129,9 +129,14 @@ bool reference_rope_parse(const cJSON *config, const char *where, int64_t dim, s
         !json_get_string(s.object, "type", &type, where, e) ||
         !json_get_string(s.object, "rope_type", &type, where, e))
         return false;
-    if (turning != 1)
-        return err_set(e, ERR_UNSUPPORTED, "%s: partial_rotary_factor: the reference knows only 1, found %g",
-                       where, turning);
+    double turned = floor((double)head_dim * turning);
+    if (!(turned >= 2 && turned <= (double)head_dim) || fmod(turned, 2) != 0)
+        return err_set(
+            e, ERR_FORMAT,
+            "%s: rope setting partial_rotary_factor: expected an even number of %lld dimensions to "
+            "turn, found a factor of %g",
+            where, (long long)head_dim, turning);
+    int64_t dim = (int64_t)turned;
     out->n_pairs = dim / 2;
     out->inverse_frequency = ARENA_ARRAY(arena, float, out->n_pairs);
     out->attention_factor = 1;
@@ -145,9 +150,24 @@ bool reference_rope_parse(const cJSON *config, const char *where, int64_t dim, s
     return true;
 }
 
+bool reference_rope_parse(const cJSON *config, const char *where, int64_t dim, struct arena *arena,
+                          struct reference_rope *out, struct err *e)
+{
+    return parse(config, where, dim, 1, arena, out, e) &&
+           (out->n_pairs == dim / 2 ||
+            err_set(e, ERR_UNSUPPORTED,
+                    "%s: rope setting partial_rotary_factor: only 1 is known for this family", where));
+}
+
 bool reference_rope_read(struct reference *r, int64_t dim, struct reference_rope *out, struct err *e)
 {
-    return reference_rope_parse(r->parts->text, r->parts->config_path, dim, r->parts->arena, out, e);
+    return reference_rope_parse(r->parts->text_config, r->parts->config_path, dim, r->parts->arena, out, e);
+}
+
+bool reference_rope_read_partial(struct reference *r, int64_t dim, double default_factor,
+                                 struct reference_rope *out, struct err *e)
+{
+    return parse(r->parts->text_config, r->parts->config_path, dim, default_factor, r->parts->arena, out, e);
 }
 
 void reference_rope_row(const struct reference_rope *rope, int64_t position, float *cosines, float *sines)

@@ -1,0 +1,78 @@
+/* Qwen3.5 inside the reference: settings, tensors and work space, shared by its three files. */
+#ifndef MILKIT_REFERENCE_QWEN3_5_H
+#define MILKIT_REFERENCE_QWEN3_5_H
+
+#include "reference/reference_internal.h"
+
+/* Three matrices of down(silu(gate x) * up x). */
+struct gated {
+    const struct st_tensor *gate, *up, *down;
+};
+
+struct full_attention {
+    const struct st_tensor *query, *key, *value, *output; /* query: per head d rows of query, d of gate */
+    const float *query_bias, *key_bias, *value_bias, *output_bias; /* NULL: none */
+    const float *query_norm, *key_norm;                            /* 1 + w */
+};
+
+struct linear_attention {
+    const struct st_tensor *qkv, *z, *a, *b, *output;
+    const float *conv; /* [conv_dim, kernel] */
+    const float *a_log, *dt_bias, *norm;
+};
+
+struct experts {
+    const struct st_tensor *router, *shared_gate;
+    struct gated shared;
+    struct gated *each; /* [n_experts]; views of packed tensors when the checkpoint packs them */
+};
+
+struct qwen3_5_layer {
+    bool is_full;
+    const float *input_norm, *post_norm; /* 1 + w */
+    struct full_attention full;
+    struct linear_attention linear;
+    struct gated mlp;
+    struct experts experts;
+};
+
+struct qwen3_5 {
+    const char *prefix;
+    int64_t n_heads, n_kv_heads, head_dim, intermediate_size;
+    int64_t n_k, n_v, d_k, d_v, kernel, conv_dim;
+    bool is_moe;
+    int64_t n_experts, n_chosen, expert_size, shared_size;
+    float eps;
+    struct reference_rope rope;
+    const struct st_tensor *embeddings;
+    const float *norm;
+    struct qwen3_5_layer *layers; /* [n_layers] */
+};
+
+/* Work space of a session; rows are tokens of a batch. */
+struct qwen3_5_work {
+    float **keys, **values;   /* [n_layers] of [n_kv_heads, capacity, head_dim]; NULL for linear layers */
+    float **memory, **window; /* [n_layers] of S [n_v, d_k, d_v] and the last [kernel - 1, conv_dim] rows */
+    float *x, *h, *y;         /* [batch, hidden_size] */
+    float *query_gate;        /* [batch, n_heads, 2, head_dim] */
+    float *q, *attention;     /* [batch, n_heads * head_dim] */
+    float *k, *v;             /* [batch, n_kv_heads * head_dim] */
+    float *cosines, *sines;   /* [batch, pairs] */
+    float *scores;            /* [n_threads, capacity] */
+    float *rows, *mixed;      /* [kernel - 1 + batch, conv_dim] and [batch, conv_dim] */
+    float *z, *o;             /* [batch, n_v * d_v] */
+    float *a, *b;             /* [batch, n_v] */
+    float *gate, *up;         /* [batch, the widest MLP] */
+    float *probabilities, *weight; /* [batch, n_experts] */
+    float *picked, *result;        /* [batch, hidden_size]: the tokens of one expert */
+};
+
+/* out [n, hidden_size] of normed rows w->h (qwen3_5_linear.c); moves the layer's memory and window on. */
+void reference_qwen3_5_linear(struct reference_session *s, const struct qwen3_5_layer *l, int64_t i_layer,
+                              int64_t n, float *out);
+/* out [n, hidden_size] of normed rows w->h, dense or experts (qwen3_5_moe.c) */
+void reference_qwen3_5_mlp(struct reference_session *s, const struct qwen3_5_layer *l, int64_t n, float *out);
+bool reference_qwen3_5_find_mlp(struct reference *r, const struct qwen3_5 *q, int64_t i_layer,
+                                struct qwen3_5_layer *l, struct err *e) MUST_CHECK;
+
+#endif
