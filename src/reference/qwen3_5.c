@@ -32,7 +32,7 @@ static bool multiple_of(const struct reference *r, const char *key, int64_t valu
 
 static bool read_layer_types(struct reference *r, struct qwen3_5 *q, struct err *e)
 {
-    const cJSON *types = json_get(r->parts->text_config, "layer_types");
+    const cJSON *types = json_get(r->parts->text, "layer_types");
     const char *where = r->parts->config_path;
     int64_t interval = 4, i = 0;
     if (!reference_get_size(r, "full_attention_interval", 10000, &interval, e))
@@ -119,11 +119,11 @@ static bool read_settings(struct reference *r, struct qwen3_5 *q, bool *tied, bo
         return false;
     q->is_moe = strncmp(type, "qwen3_5_moe", strlen("qwen3_5_moe")) == 0;
     /* A wrapper has tie_word_embeddings at its top, a text model among its settings; published ones in both. */
-    if (!read_widths(r, q, e) || !json_get_double(p->text_config, "rms_norm_eps", &eps, where, e) ||
-        !json_get_bool(p->text_config, "tie_word_embeddings", tied, where, e) ||
+    if (!read_widths(r, q, e) || !json_get_double(p->text, "rms_norm_eps", &eps, where, e) ||
+        !json_get_bool(p->text, "tie_word_embeddings", tied, where, e) ||
         !json_get_bool(p->config, "tie_word_embeddings", tied, where, e) ||
-        !json_get_bool(p->text_config, "attention_bias", biases, where, e) ||
-        !json_get_string(p->text_config, "hidden_act", &activation, where, e))
+        !json_get_bool(p->text, "attention_bias", biases, where, e) ||
+        !json_get_string(p->text, "hidden_act", &activation, where, e))
         return false;
     if (strcmp(activation, "silu") != 0 && strcmp(activation, "swish") != 0)
         return err_set(e, ERR_UNSUPPORTED, "%s: key hidden_act: the reference knows only silu, found \"%s\"",

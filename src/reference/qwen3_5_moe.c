@@ -15,8 +15,7 @@ static bool find_gated(struct reference *r, const char *name, int64_t size, stru
     const struct st_tensor **to[] = {&g->gate, &g->up, &g->down};
     int64_t h = r->hidden_size;
     for (int i = 0; i < 3; i++) {
-        char full[192];
-        snprintf(full, sizeof full, "%s.%s_proj.weight", name, parts[i]);
+        const char *full = arena_printf(r->parts->arena, "%s.%s_proj.weight", name, parts[i]);
         if (!reference_require(r, full, i < 2 ? size : h, i < 2 ? h : size, to[i], e))
             return false;
     }
@@ -44,11 +43,10 @@ static bool find_packed(struct reference *r, const struct qwen3_5 *q, const char
     int64_t h = r->hidden_size, size = q->expert_size;
     int64_t gate_up_shape[3] = {q->n_experts, 2 * size, h}, down_shape[3] = {q->n_experts, h, size};
     const struct st_tensor *gate_up, *down;
-    char full[192];
-    snprintf(full, sizeof full, "%s.experts.gate_up_proj", name);
+    const char *full = arena_printf(r->parts->arena, "%s.experts.gate_up_proj", name);
     if (!reference_require_shape(r, full, 3, gate_up_shape, &gate_up, e))
         return false;
-    snprintf(full, sizeof full, "%s.experts.down_proj", name);
+    full = arena_printf(r->parts->arena, "%s.experts.down_proj", name);
     if (!reference_require_shape(r, full, 3, down_shape, &down, e))
         return false;
     for (int64_t i = 0; i < q->n_experts; i++) {
@@ -63,26 +61,24 @@ bool reference_qwen3_5_find_mlp(struct reference *r, const struct qwen3_5 *q, in
                                 struct qwen3_5_layer *l, struct err *e)
 {
     struct experts *x = &l->experts;
-    char name[128], full[192];
-    snprintf(name, sizeof name, "%slayers.%lld.mlp", q->prefix, (long long)i_layer);
+    struct arena *a = r->parts->arena;
+    const char *name = arena_printf(a, "%slayers.%lld.mlp", q->prefix, (long long)i_layer);
     if (!q->is_moe)
         return find_gated(r, name, q->intermediate_size, &l->mlp, e);
-    snprintf(full, sizeof full, "%s.gate.weight", name);
-    if (!reference_require(r, full, q->n_experts, r->hidden_size, &x->router, e))
+    if (!reference_require(r, arena_printf(a, "%s.gate.weight", name), q->n_experts, r->hidden_size,
+                           &x->router, e))
         return false;
-    snprintf(full, sizeof full, "%s.shared_expert_gate.weight", name);
-    if (!reference_require(r, full, 1, r->hidden_size, &x->shared_gate, e))
+    if (!reference_require(r, arena_printf(a, "%s.shared_expert_gate.weight", name), 1, r->hidden_size,
+                           &x->shared_gate, e))
         return false;
-    snprintf(full, sizeof full, "%s.shared_expert", name);
-    if (!find_gated(r, full, q->shared_size, &x->shared, e))
+    if (!find_gated(r, arena_printf(a, "%s.shared_expert", name), q->shared_size, &x->shared, e))
         return false;
-    x->each = ARENA_ARRAY(r->parts->arena, struct gated, q->n_experts);
-    snprintf(full, sizeof full, "%s.experts.0.gate_proj.weight", name);
-    if (!reference_find(r, full))
+    x->each = ARENA_ARRAY(a, struct gated, q->n_experts);
+    if (!reference_find(r, arena_printf(a, "%s.experts.0.gate_proj.weight", name)))
         return find_packed(r, q, name, x, e);
     for (int64_t i = 0; i < q->n_experts; i++) {
-        snprintf(full, sizeof full, "%s.experts.%lld", name, (long long)i);
-        if (!find_gated(r, full, q->expert_size, &x->each[i], e))
+        if (!find_gated(r, arena_printf(a, "%s.experts.%lld", name, (long long)i), q->expert_size,
+                        &x->each[i], e))
             return false;
     }
     return true;

@@ -8,7 +8,8 @@
 /* Rows of logits that one pass over the head makes. */
 #define LOGITS_ROWS 32
 
-static const struct reference_family *const families[] = {&reference_qwen3, &reference_gemma4};
+static const struct reference_family *const families[] = {&reference_qwen3, &reference_qwen3_5,
+                                                          &reference_gemma4};
 
 /* ---- settings and tensors ---- */
 
@@ -100,9 +101,10 @@ static bool find_family(struct reference_parts *p, struct err *e)
         p->family = families[i]->matches(type) ? families[i] : NULL;
     const cJSON *text = json_get(p->config, "text_config");
     p->text = cJSON_IsObject(text) ? text : p->config;
-    return p->family || err_set(e, ERR_UNSUPPORTED,
-                                "%s: key model_type: the reference knows qwen3 and gemma4, found \"%s\"",
-                                p->config_path, type);
+    return p->family ||
+           err_set(e, ERR_UNSUPPORTED,
+                   "%s: key model_type: the reference knows qwen3, qwen3_5 and gemma4, found \"%s\"",
+                   p->config_path, type);
 }
 
 bool reference_open(struct reference **out, const char *checkpoint, const struct reference_options *options,
@@ -125,8 +127,6 @@ bool reference_open(struct reference **out, const char *checkpoint, const struct
     if (!json_read_file(&p->config, p->config_path, CONFIG_BYTES_MAX, e) || !find_family(p, e) ||
         !safetensors_open(&p->tensors, checkpoint, e))
         goto done;
-    const cJSON *text_config = json_get(p->config, "text_config");
-    p->text_config = cJSON_IsObject(text_config) ? text_config : p->config;
     r->family = p->family->name;
     if (!p->family->open(r, e) || !pool_new(&p->pool, options->n_threads, e))
         goto done;
@@ -222,7 +222,8 @@ bool reference_state(const struct reference_session *s, int64_t layer, enum refe
                      struct reference_state *out)
 {
     const struct reference *r = s->reference;
-    return layer >= 0 && layer < r->n_layers && r->parts->family->session_state(s, layer, kind, out);
+    return layer >= 0 && layer < r->n_layers && r->parts->family->session_state &&
+           r->parts->family->session_state(s, layer, kind, out);
 }
 
 /* Room for n rows of logits; what was there is lost. */

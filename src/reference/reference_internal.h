@@ -26,14 +26,13 @@ struct reference_family {
     /* n <= REFERENCE_BATCH tokens at s->position; leaves the final norm's rows in s->hidden. */
     bool (*forward)(struct reference_session *s, const int32_t *tokens, int64_t n, struct err *e);
 };
-extern const struct reference_family reference_qwen3, reference_gemma4;
+extern const struct reference_family reference_qwen3, reference_qwen3_5, reference_gemma4;
 
 struct reference_parts {
     struct arena *arena;
     char *config_path;
     cJSON *config;
-    const cJSON *text_config; /* where the text settings are: config, or its text_config in a wrapper */
-    const cJSON *text;        /* the text settings: config, or its text_config */
+    const cJSON *text; /* the text settings: config, or its text_config */
     struct safetensors *tensors;
     struct pool *pool;
     struct log *log;

@@ -161,13 +161,13 @@ bool reference_rope_parse(const cJSON *config, const char *where, int64_t dim, s
 
 bool reference_rope_read(struct reference *r, int64_t dim, struct reference_rope *out, struct err *e)
 {
-    return reference_rope_parse(r->parts->text_config, r->parts->config_path, dim, r->parts->arena, out, e);
+    return reference_rope_parse(r->parts->text, r->parts->config_path, dim, r->parts->arena, out, e);
 }
 
 bool reference_rope_read_partial(struct reference *r, int64_t dim, double default_factor,
                                  struct reference_rope *out, struct err *e)
 {
-    return parse(r->parts->text_config, r->parts->config_path, dim, default_factor, r->parts->arena, out, e);
+    return parse(r->parts->text, r->parts->config_path, dim, default_factor, r->parts->arena, out, e);
 }
 
 void reference_rope_row(const struct reference_rope *rope, int64_t position, float *cosines, float *sines)
