@@ -67,6 +67,13 @@ bool file_write(const char *path, const void *data, size_t n, struct err *e) MUS
 
 struct out_folder;
 bool out_folder_open(struct out_folder **out, const char *path, bool replace, struct err *e) MUST_CHECK;
+/* The same under a temporary name that a later call finds again, ".<name>.tmp-<key>", for work that goes on
+ * after an interruption. resume: *found tells whether such a folder was there; else it is removed first. One
+ * process at a time: ERR_IO while another one works in it. */
+bool out_folder_open_keyed(struct out_folder **out, const char *path, const char *key, bool resume,
+                           bool replace, bool *found, struct err *e) MUST_CHECK;
+/* Leaves the temporary folder where it is. Consumes f (which may be NULL). */
+void out_folder_keep(struct out_folder *f);
 const char *out_folder_path(const struct out_folder *f); /* where to write meanwhile */
 bool out_folder_commit(struct out_folder *f, struct err *e) MUST_CHECK;
 void out_folder_abort(struct out_folder *f); /* accepts NULL */

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -20,9 +21,13 @@ struct out_file {
     atomic_bool failed; /* a write failed: there is nothing to commit */
 };
 
+#define LOCK_NAME ".lock"
+
 struct out_folder {
     char *path, *temporary;
     bool replace;
+    char *lock; /* a file in the temporary folder that is locked while this process works there, or NULL */
+    int lock_fd;
 };
 
 /* Six letters or digits for a temporary name. Uniqueness comes from O_EXCL and mkdir, not from here. */
@@ -209,30 +214,53 @@ bool file_write(const char *path, const void *data, size_t n, struct err *e)
     return out_file_commit(f, e);
 }
 
+static void folder_free(struct out_folder *f)
+{
+    if (f->lock)
+        close(f->lock_fd);
+    free(f->lock);
+    free(f->temporary);
+    free(f->path);
+    free(f);
+}
+
+/* Checks the target and makes the struct; the temporary folder is still to come. */
+static bool folder_new(struct out_folder **out, const char *path, bool replace, char **parent, char **base,
+                       struct err *e)
+{
+    struct stat st;
+    bool ok = true;
+    *base = path_base(path);
+    *parent = path_folder(path);
+    struct out_folder *f = xcalloc(1, sizeof *f);
+    f->path = path_join(*parent, *base);
+    f->replace = replace;
+    if (!(*base)[0] || strcmp(*base, ".") == 0 || strcmp(*base, "..") == 0 || strcmp(*base, "/") == 0) {
+        ok = err_set(e, ERR_IO, "\"%s\": not a name for a new folder", path);
+    } else if (lstat(f->path, &st) == 0) {
+        if (!replace)
+            ok = err_set(e, ERR_IO, "%s: exists already", f->path);
+        else if (!S_ISDIR(st.st_mode))
+            ok = err_set(e, ERR_IO, "%s: not a folder, can't be replaced by one", f->path);
+    }
+    if (!ok) {
+        folder_free(f);
+        free(*base);
+        free(*parent);
+        f = NULL;
+    }
+    *out = f;
+    return ok;
+}
+
 bool out_folder_open(struct out_folder **out, const char *path, bool replace, struct err *e)
 {
-    *out = NULL;
+    char *base, *parent;
+    struct out_folder *f;
     bool ok = false;
-    char *base = path_base(path), *parent = path_folder(path);
-    struct out_folder *f = NULL;
-    struct stat st;
-    if (!base[0] || strcmp(base, ".") == 0 || strcmp(base, "..") == 0 || strcmp(base, "/") == 0) {
-        err_set(e, ERR_IO, "\"%s\": not a name for a new folder", path);
-        goto done;
-    }
-    f = xcalloc(1, sizeof *f);
-    f->path = path_join(parent, base);
-    f->replace = replace;
-    if (lstat(f->path, &st) == 0) {
-        if (!replace) {
-            err_set(e, ERR_IO, "%s: exists already", f->path);
-            goto done;
-        }
-        if (!S_ISDIR(st.st_mode)) {
-            err_set(e, ERR_IO, "%s: not a folder, can't be replaced by one", f->path);
-            goto done;
-        }
-    }
+    *out = NULL;
+    if (!folder_new(&f, path, replace, &parent, &base, e))
+        return false;
     for (int i = 0; i < 100 && !ok; i++) {
         char suffix[7];
         random_suffix(suffix);
@@ -242,19 +270,84 @@ bool out_folder_open(struct out_folder **out, const char *path, bool replace, st
         if (!ok && errno != EEXIST)
             break;
     }
-    if (!ok)
-        err_set_errno(e, "%s: can't make the folder", f->path);
-done:
     if (ok) {
         *out = f;
-    } else if (f) {
-        free(f->temporary);
-        free(f->path);
-        free(f);
+    } else {
+        err_set_errno(e, "%s: can't make the folder", f->path);
+        folder_free(f);
     }
     free(base);
     free(parent);
     return ok;
+}
+
+/* The lock goes with the process, so what a killed one left is free. */
+static bool lock_folder(struct out_folder *f, struct err *e)
+{
+    char *lock = path_join(f->temporary, LOCK_NAME);
+    int fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    bool ok = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0;
+    if (ok) {
+        f->lock = lock;
+        f->lock_fd = fd;
+        return true;
+    }
+    if (fd >= 0 && errno == EWOULDBLOCK)
+        err_set(e, ERR_IO, "%s: another process writes this just now", f->path);
+    else
+        err_set_errno(e, "%s: can't lock", lock);
+    if (fd >= 0)
+        close(fd);
+    free(lock);
+    return false;
+}
+
+/* Empties the folder but for the lock, which this process holds. */
+static bool clear_folder(const struct out_folder *f, struct err *e)
+{
+    struct path_list list;
+    bool ok = true;
+    if (!path_list_read(&list, f->temporary, e))
+        return false;
+    for (size_t i = 0; i < list.n && ok; i++) {
+        char *child = path_join(f->temporary, list.names[i]);
+        ok = strcmp(list.names[i], LOCK_NAME) == 0 || path_remove_tree(child, e);
+        free(child);
+    }
+    path_list_free(&list);
+    return ok;
+}
+
+bool out_folder_open_keyed(struct out_folder **out, const char *path, const char *key, bool resume,
+                           bool replace, bool *found, struct err *e)
+{
+    char *base, *parent;
+    struct out_folder *f;
+    *out = NULL;
+    *found = false;
+    if (!folder_new(&f, path, replace, &parent, &base, e))
+        return false;
+    f->temporary = xasprintf("%s/.%s.tmp-%s", parent, base, key);
+    bool ok = mkdir(f->temporary, 0777) == 0;
+    if (!ok && errno == EEXIST && path_is_folder(f->temporary))
+        ok = *found = true;
+    if (!ok)
+        err_set_errno(e, "%s: can't make the folder", f->path);
+    ok = ok && lock_folder(f, e) && (!*found || resume || clear_folder(f, e));
+    *found = *found && resume;
+    if (ok)
+        *out = f;
+    else
+        folder_free(f);
+    free(base);
+    free(parent);
+    return ok;
+}
+
+void out_folder_keep(struct out_folder *f)
+{
+    if (f)
+        folder_free(f);
 }
 
 const char *out_folder_path(const struct out_folder *f)
@@ -330,6 +423,10 @@ bool out_folder_commit(struct out_folder *f, struct err *e)
     bool ok = false, renamed = false;
     char *old = NULL;
     struct stat st;
+    if (f->lock && unlink(f->lock) != 0) {
+        err_set_errno(e, "%s: can't remove", f->lock);
+        goto done;
+    }
     if (!sync_tree(f->temporary, 0, e))
         goto done;
     if (f->replace && lstat(f->path, &st) == 0) {
@@ -348,13 +445,10 @@ bool out_folder_commit(struct out_folder *f, struct err *e)
         ok = path_remove_tree(old, e) ||
              err_wrap(e, "%s is complete, but the folder it replaced remains", f->path);
 done:
-    if (renamed) {
-        free(f->temporary);
-        free(f->path);
-        free(f);
-    } else {
+    if (renamed)
+        folder_free(f);
+    else
         out_folder_abort(f);
-    }
     free(old);
     return ok;
 }
@@ -364,7 +458,5 @@ void out_folder_abort(struct out_folder *f)
     if (!f)
         return;
     path_remove_tree(f->temporary, NULL);
-    free(f->temporary);
-    free(f->path);
-    free(f);
+    folder_free(f);
 }

@@ -5,6 +5,8 @@
 #include <string.h>
 #include "convert/files.h"
 #include "convert/parts.h"
+#include "convert/report.h"
+#include "convert/resume.h"
 
 #define CONFIG_BYTES_MAX ((size_t)16 << 20)
 #define DEFAULT_CONTEXT 512
@@ -12,6 +14,17 @@
 #define DEFAULT_SPLIT 16
 /* Programs, tokenizer and the like, beside the weights. */
 #define OTHER_BYTES ((uint64_t)64 << 20)
+/* Of a weight file: what devices load, and what leaves room below it. */
+#define IOS_BYTES_MAX ((uint64_t)1 << 30)
+#define MACOS_BYTES_MAX ((uint64_t)2 << 30)
+#define AUTO_BYTES_MAX ((uint64_t)950 * 1000 * 1000)
+#define AXIS_MAX 16384 /* channels of a convolution that the Neural Engine takes */
+
+/* What a run makes. chunk: 0 for all of them, else its number, -1 for none. */
+struct convert_selection {
+    bool embeddings, head, meta, all_chunks;
+    bool chunks[100]; /* by number, from 1 */
+};
 
 struct conversion {
     const struct convert_options *options;
@@ -22,7 +35,10 @@ struct conversion {
     struct pool *pool;
     struct convert_part *parts;
     int n_parts, n_open;
+    struct convert_selection only;
     struct out_folder *folder;
+    struct convert_journal *journal;
+    struct convert_peak peak;
 };
 
 /* ---- checks ---- */
@@ -120,22 +136,78 @@ static void warn_about_context(const struct conversion *c)
                  positions->valuedouble);
 }
 
+/* ---- parts ---- */
+
+static bool select_item(struct convert_selection *s, const char *item, size_t n, struct err *e)
+{
+    char *end;
+    if (n == 10 && memcmp(item, "embeddings", n) == 0)
+        return s->embeddings = true;
+    if (n == 3 && memcmp(item, "ffn", n) == 0)
+        return s->all_chunks = true;
+    if (n == 4 && memcmp(item, "head", n) == 0)
+        return s->head = true;
+    if (n == 4 && memcmp(item, "meta", n) == 0)
+        return s->meta = true;
+    if (n > 6 && memcmp(item, "chunk:", 6) == 0 && item[6] >= '1' && item[6] <= '9') {
+        long i = strtol(item + 6, &end, 10);
+        if (end == item + n && i < 100)
+            return s->chunks[i] = true;
+    }
+    return err_set(e, ERR_USAGE, "--only: expected embeddings, ffn, chunk:N, head or meta, found '%.*s'",
+                   (int)(n < 32 ? n : 32), item);
+}
+
+static bool read_selection(struct convert_selection *s, const char *only, struct err *e)
+{
+    if (!only) {
+        s->embeddings = s->head = s->meta = s->all_chunks = true;
+        return true;
+    }
+    for (;;) {
+        size_t n = strcspn(only, ",");
+        if (!select_item(s, only, n, e))
+            return false;
+        if (!only[n])
+            return true;
+        only += n + 1;
+    }
+}
+
+static bool check_selection(const struct conversion *c, struct err *e)
+{
+    int n_chunks = c->model->settings.n_chunks;
+    for (int i = n_chunks + 1; i < 100; i++) {
+        if (c->only.chunks[i])
+            return err_set(e, ERR_USAGE, "--only chunk:%d: there are %d chunks", i, n_chunks);
+    }
+    return true;
+}
+
 /* Part 0: embeddings, 1 .. n_chunks: chunks, last: head. */
 static bool build_part(struct conversion *c, int i, struct err *e)
 {
     int n_chunks = c->model->settings.n_chunks;
     const struct arch_family *family = c->model->family;
+    const struct convert_options *o = c->options;
+    const struct quant_spec *spec = &o->ffn;
     struct mil_model *model = mil_model_new(9);
-    bool ok;
+    unsigned which = QUANT_LINEAR;
+    bool ok, is_wanted = c->only.all_chunks || c->only.chunks[i < 100 ? i : 0];
     char *name;
     if (i == 0) {
-        name = convert_embeddings_name(c->prefix);
+        spec = &o->embeddings;
+        which |= QUANT_TABLES;
+        is_wanted = c->only.embeddings;
+        name = convert_embeddings_name(c->prefix, spec);
         ok = family->build_embeddings(c->model, model, e);
     } else if (i <= n_chunks) {
-        name = convert_chunk_name(c->prefix, i - 1, n_chunks);
+        name = convert_chunk_name(c->prefix, spec, i - 1, n_chunks);
         ok = family->build_chunk(c->model, i - 1, model, e);
     } else {
-        name = convert_head_name(c->prefix);
+        spec = &o->head;
+        is_wanted = c->only.head;
+        name = convert_head_name(c->prefix, spec);
         ok = family->build_head(c->model, model, e);
     }
     if (!ok) {
@@ -144,23 +216,158 @@ static bool build_part(struct conversion *c, int i, struct err *e)
         return false;
     }
     c->n_open = i + 1;
-    return convert_part_init(&c->parts[i], model, name, e);
+    ok = convert_part_init(&c->parts[i], model, name, spec, which, e) || err_wrap(e, "%s", name);
+    c->parts[i].is_wanted = is_wanted;
+    return ok;
 }
 
-static bool build_parts(struct conversion *c, uint64_t *weight_bytes, struct err *e)
+static void close_parts(struct conversion *c)
+{
+    for (int i = 0; i < c->n_open; i++)
+        convert_part_fini(&c->parts[i]);
+    free(c->parts);
+    c->parts = NULL;
+    c->n_open = 0;
+}
+
+static bool build_parts(struct conversion *c, struct err *e)
 {
     c->n_parts = c->model->settings.n_chunks + 2;
     c->parts = xcalloc((size_t)c->n_parts, sizeof *c->parts);
-    *weight_bytes = 0;
     for (int i = 0; i < c->n_parts; i++) {
         if (log_cancelled(c->options->log, e) || !build_part(c, i, e))
             return false;
-        *weight_bytes += c->parts[i].weight_bytes;
     }
     return true;
 }
 
-static bool write_parts(struct conversion *c, uint64_t weight_bytes, struct convert_report *report,
+static uint64_t largest_chunk(const struct conversion *c)
+{
+    uint64_t largest = 0;
+    for (int i = 1; i < c->n_parts - 1; i++)
+        largest = c->parts[i].weight_bytes > largest ? c->parts[i].weight_bytes : largest;
+    return largest;
+}
+
+/* The parts, in as few chunks as keep their files below the limit. */
+static bool build_auto(struct conversion *c, struct err *e)
+{
+    int n_max = c->model->n_layers < 99 ? (int)c->model->n_layers : 99;
+    int *n_chunks = &c->model->settings.n_chunks;
+    for (*n_chunks = 1;; (*n_chunks)++) {
+        if (!build_parts(c, e))
+            return false;
+        uint64_t largest = largest_chunk(c);
+        if (largest <= AUTO_BYTES_MAX || *n_chunks >= n_max)
+            break;
+        /* No number below this can do. */
+        int least = (int)(largest / AUTO_BYTES_MAX) * *n_chunks;
+        if (least > *n_chunks + 1 && *n_chunks == 1)
+            *n_chunks = (least < n_max ? least : n_max) - 1;
+        close_parts(c);
+    }
+    log_info(c->options->log, "%d chunk%s of up to %.0f MB", *n_chunks, *n_chunks == 1 ? "" : "s",
+             (double)largest_chunk(c) * 1e-6);
+    return true;
+}
+
+static void warn_about_axes(const struct conversion *c, const struct convert_part *p)
+{
+    int n = 0;
+    int64_t largest = 0;
+    for (int i = 0; i < p->n_weights; i++) {
+        const struct mil_type *t = p->weights[i]->type;
+        if (t->rank != 4)
+            continue;
+        for (int axis = 0; axis < 2; axis++) {
+            n += t->dims[axis] > AXIS_MAX;
+            largest = t->dims[axis] > largest ? t->dims[axis] : largest;
+        }
+    }
+    if (n > 0)
+        log_warn(c->options->log, "%s: a convolution has %lld channels; the Neural Engine takes up to %d%s",
+                 p->name, (long long)largest, AXIS_MAX,
+                 p == &c->parts[c->n_parts - 1] ? " (--split-head makes the parts smaller)" : "");
+}
+
+static void warn_about_parts(const struct conversion *c)
+{
+    for (int i = 0; i < c->n_parts; i++) {
+        const struct convert_part *p = &c->parts[i];
+        bool is_chunk = i > 0 && i < c->n_parts - 1;
+        if (!p->is_wanted)
+            continue;
+        if (p->weight_bytes > IOS_BYTES_MAX)
+            log_warn(c->options->log, "%s: %.0f MB in one weight file; iOS loads up to about 1 GB%s%s",
+                     p->name, (double)p->weight_bytes * 1e-6,
+                     p->weight_bytes > MACOS_BYTES_MAX ? ", macOS up to about 2 GB" : "",
+                     is_chunk ? " (--chunks auto splits)" : "");
+        warn_about_axes(c, p);
+    }
+}
+
+static void warn_about_quantization(const struct convert_options *o)
+{
+    static const char *const names[] = {"embeddings", "ffn", "head"};
+    const struct quant_spec *specs[] = {&o->embeddings, &o->ffn, &o->head};
+    for (int i = 0; i < 3; i++) {
+        if (specs[i]->kind == QUANT_INT8)
+            log_warn(o->log,
+                     "--quant-%s int8: the Neural Engine computes linear int8 weights wrongly; only palettes "
+                     "(--lut-%s) are right there",
+                     names[i], names[i]);
+        if (specs[i]->kind == QUANT_INT4)
+            log_warn(o->log,
+                     "--quant-%s int4: weights of int4 blocks do not compile for the Neural Engine; only "
+                     "palettes (--lut-%s) run there",
+                     names[i], names[i]);
+    }
+    if (o->embeddings.kind != QUANT_NONE)
+        log_warn(o->log,
+                 "the embedding table is quantized: Core ML expands it in memory when it loads, which "
+                 "takes long; an fp16 table stays in its file");
+}
+
+/* ---- writing ---- */
+
+static bool check_specs(const struct convert_options *o, struct err *e)
+{
+    const struct quant_spec *specs[] = {&o->embeddings, &o->ffn, &o->head};
+    for (int i = 0; i < 3; i++) {
+        const struct quant_spec *s = specs[i];
+        bool is_lut = s->kind == QUANT_LUT && s->bits >= 1 && s->bits <= 8 && s->bits != 5 && s->bits != 7;
+        if (s->kind != QUANT_NONE && !is_lut && !(s->kind == QUANT_INT8 && s->bits == 8) &&
+            !(s->kind == QUANT_INT4 && s->bits == 4 && s->block > 0 && s->block <= 4096))
+            return err_set(e, ERR_USAGE, "quantization of %d bits is not possible", s->bits);
+        if (s->group < 0 || s->group > INT32_MAX)
+            return err_set(e, ERR_USAGE, "channels a table: expected 0 to %d, found %lld", INT32_MAX,
+                           (long long)s->group);
+    }
+    return true;
+}
+
+/* Takes finished parts over; what is left to do, in bytes. */
+static void take_finished(struct conversion *c, struct convert_report *report, uint64_t *weight_bytes,
+                          uint64_t *work_bytes)
+{
+    *weight_bytes = *work_bytes = 0;
+    for (int i = 0; i < c->n_parts; i++) {
+        struct convert_part *p = &c->parts[i];
+        if (!p->is_wanted)
+            continue;
+        report->n_parts++;
+        if (convert_journal_take(c->journal, p, c->options->format)) {
+            report->n_resumed++;
+            log_info(c->options->log, "%s: finished before, kept", p->name);
+            convert_part_close_model(p);
+        } else {
+            *weight_bytes += p->weight_bytes;
+            *work_bytes += p->work_bytes;
+        }
+    }
+}
+
+static bool write_parts(struct conversion *c, uint64_t work_bytes, struct convert_report *report,
                         struct err *e)
 {
     struct progress progress;
@@ -168,14 +375,24 @@ static bool write_parts(struct conversion *c, uint64_t weight_bytes, struct conv
                               .format = c->options->format,
                               .pool = c->pool,
                               .log = c->options->log,
+                              .peak = &c->peak,
                               .progress = &progress};
     bool ok = true;
-    progress_begin(&progress, c->options->log, "converting", "MB", 1e-6, (double)weight_bytes);
+    progress_begin(&progress, c->options->log, "converting", "MB", 1e-6, (double)work_bytes);
     for (int i = 0; i < c->n_parts && ok; i++) {
-        ok = convert_part_write(&c->parts[i], &job, e);
-        /* The graph of a finished part is not needed any more. */
-        if (ok)
-            convert_part_fini(&c->parts[i]);
+        struct convert_part *p = &c->parts[i];
+        if (!p->is_wanted || p->is_done)
+            continue;
+        ok = convert_part_write(p, &job, e);
+        if (ok) {
+            p->report = convert_report_part(p);
+            ok = convert_journal_add(c->journal, p, c->options->format, e);
+        }
+        if (ok) {
+            p->is_done = true;
+            convert_report_say(c->options->log, p);
+            convert_part_close_model(p);
+        }
     }
     progress_end(&progress);
     report->bytes_written = job.written_bytes;
@@ -204,30 +421,71 @@ static void fill_report(const struct conversion *c, struct convert_report *r)
     buf_fini(&names);
 }
 
+static bool open_work(struct conversion *c, struct err *e)
+{
+    const struct convert_options *o = c->options;
+    char key[17];
+    bool found = false;
+    if (!convert_work_key(key, o, c->model, c->prefix, e) ||
+        !out_folder_open_keyed(&c->folder, o->output, key, o->resume, o->replace, &found, e))
+        return false;
+    if (o->resume && !found)
+        log_info(o->log, "%s: nothing to resume: no interrupted run with these settings", o->output);
+    c->journal = convert_journal_open(out_folder_path(c->folder));
+    return true;
+}
+
+static bool write_package(struct conversion *c, struct convert_report *report, struct err *e)
+{
+    const struct convert_options *o = c->options;
+    const char *folder = out_folder_path(c->folder);
+    uint64_t weight_bytes, work_bytes;
+    take_finished(c, report, &weight_bytes, &work_bytes);
+    if (!check_space(c, weight_bytes, e))
+        return false;
+    if (c->only.meta && (!convert_copy_files(o, folder, &report->has_tokenizer, e) ||
+                         !convert_write_meta(o, c->model, c->prefix, folder, e)))
+        return false;
+    return write_parts(c, work_bytes, report, e) && !log_cancelled(o->log, e) &&
+           convert_journal_remove(c->journal, e);
+}
+
+/* Finished parts stay for a run that resumes, when the user stopped this one or resumes already. */
+static void leave_work(struct conversion *c, struct err *e)
+{
+    int n_finished = convert_journal_parts(c->journal);
+    if (c->folder && n_finished > 0 && (e->code == ERR_CANCELLED || c->options->resume)) {
+        struct err why = *e;
+        err_set(e, why.code, "%s; finished parts are kept (%d of %d), --resume goes on with them", why.msg,
+                n_finished, c->n_parts);
+        out_folder_keep(c->folder);
+    } else {
+        out_folder_abort(c->folder);
+    }
+}
+
 static bool run(struct conversion *c, struct convert_report *report, struct err *e)
 {
     const struct convert_options *o = c->options;
-    uint64_t weight_bytes = 0;
     if (o->prefix && !check_prefix(o->prefix, e))
         return false;
-    if (!check_output(o, e) || !open_checkpoint(c, e))
+    if (!check_specs(o, e) || !read_selection(&c->only, o->only, e) || !check_output(o, e) ||
+        !open_checkpoint(c, e))
         return false;
     c->prefix = o->prefix ? o->prefix : c->model->family->default_prefix;
     warn_about_context(c);
-    if (!build_parts(c, &weight_bytes, e) || !check_space(c, weight_bytes, e) ||
-        !pool_new(&c->pool, o->n_threads, e) || !out_folder_open(&c->folder, o->output, o->replace, e))
+    warn_about_quantization(o);
+    if (!(o->chunks_auto ? build_auto(c, e) : build_parts(c, e)) || !check_selection(c, e))
         return false;
-    const char *folder = out_folder_path(c->folder);
-    if (!convert_copy_files(o, folder, &report->has_tokenizer, e) ||
-        !convert_write_meta(o, c->model, c->prefix, folder, e) || !write_parts(c, weight_bytes, report, e) ||
-        log_cancelled(o->log, e))
+    warn_about_parts(c);
+    if (!pool_new(&c->pool, o->n_threads, e) || !open_work(c, e) || !write_package(c, report, e))
         return false;
     struct out_folder *complete = c->folder;
     c->folder = NULL;
     if (!out_folder_commit(complete, e))
         return false;
     fill_report(c, report);
-    if (!report->has_tokenizer)
+    if (c->only.meta && !report->has_tokenizer)
         log_warn(o->log, "%s: no tokenizer.json, so the package has no tokenizer", o->checkpoint);
     return true;
 }
@@ -236,17 +494,25 @@ bool convert_run(const struct convert_options *o, struct convert_report *report,
 {
     double start = clock_seconds();
     struct conversion c = {.options = o};
+    struct err own = {0};
     *report = (struct convert_report){0};
+    if (!e)
+        e = &own;
     bool ok = run(&c, report, e);
-    out_folder_abort(c.folder);
-    for (int i = 0; i < c.n_open; i++)
-        convert_part_fini(&c.parts[i]);
-    free(c.parts);
+    convert_peak_look(&c.peak, true);
+    report->peak_anonymous = c.peak.anonymous;
+    report->seconds = clock_seconds() - start;
+    if (ok && o->report_path)
+        ok = convert_report_write(o, report, c.parts, c.n_parts, pool_threads(c.pool), e) ||
+             err_wrap(e, "%s is complete, but not its report", o->output);
+    if (!ok)
+        leave_work(&c, e);
+    convert_journal_close(c.journal);
+    close_parts(&c);
     pool_free(c.pool);
     arch_close(c.model);
     safetensors_close(c.tensors);
     cJSON_Delete(c.config);
-    report->seconds = clock_seconds() - start;
     return ok;
 }
 

@@ -1,13 +1,14 @@
 /* The conversion pipeline: checkpoint folder -> package folder, streamed, atomic, reproducible byte for byte.
  *
- * Weights go one at a time from the mapped checkpoint to the blob files (in slices over the threads); memory
- * is bounded by the slices. The package is assembled under a temporary name and renamed last; a failed or
- * interrupted run leaves nothing.
+ * Weights go one at a time from the mapped checkpoint to the blob files, quantized on the way (in slices or
+ * units over the threads); memory is bounded by the slices. The package is assembled under a temporary name
+ * and renamed last; a failed run leaves nothing, an interrupted one its finished parts for a run that resumes.
  */
 #ifndef MILKIT_CONVERT_CONVERT_H
 #define MILKIT_CONVERT_CONVERT_H
 
 #include "arch/arch.h"
+#include "quant/quant.h"
 
 enum convert_format { CONVERT_BOTH, CONVERT_MLMODELC, CONVERT_MLPACKAGE };
 
@@ -15,20 +16,32 @@ struct convert_options {
     const char *checkpoint, *output;
     const char *prefix;            /* NULL: the family's */
     struct arch_settings settings; /* zeros: defaults 512, 64, 1, 16 */
+    bool chunks_auto;              /* as few chunks as keep each weight file below about 950 MB */
     /* Of the parts. Both forms of a part have one weight file under two names (a hard link) where the file
      * system has links, else a copy. */
     enum convert_format format;
+    struct quant_spec embeddings, ffn, head; /* zeros: fp16 */
+    /* NULL: everything. Else a list with commas of embeddings, ffn, chunk:N, head, and meta for the files
+     * beside the models. */
+    const char *only;
     int n_threads; /* 0: all */
     bool replace;  /* an existing output folder may be replaced */
+    /* Go on with what an interrupted run with the same settings left; finished parts that are whole are kept.
+     * A failure after a finished part leaves them again. */
+    bool resume;
+    const char *version;     /* of the program: only the same one resumes; NULL: "" */
+    const char *report_path; /* JSON; NULL: none */
     struct log *log;
 };
 
 struct convert_report {
     double seconds;
     uint64_t bytes_read, bytes_written, dedup_bytes;
+    uint64_t peak_anonymous; /* bytes */
     int n_tensors_used, n_tensors_left_out;
     char *left_out; /* heap: names of tensors that are not needed, "a, b and 3 more"; NULL when none */
     bool has_tokenizer;
+    int n_parts, n_resumed; /* written or kept */
 };
 
 bool convert_run(const struct convert_options *o, struct convert_report *report, struct err *e) MUST_CHECK;

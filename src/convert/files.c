@@ -1,6 +1,7 @@
 /* Copies what a package takes over from the checkpoint and writes meta.yaml. */
 #include "convert/files.h"
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,19 +21,33 @@ static const char *const copied_files[] = {
     "generation_config.json",
 };
 
-char *convert_embeddings_name(const char *prefix)
+/* What the file names say about weights: "_lut4", "_int8", "_int4", nothing for fp16. */
+static const char *suffix(char dst[16], const struct quant_spec *s)
 {
-    return xasprintf("%s_embeddings", prefix);
+    dst[0] = '\0';
+    if (s->kind == QUANT_LUT)
+        snprintf(dst, 16, "_lut%d", s->bits);
+    else if (s->kind != QUANT_NONE)
+        snprintf(dst, 16, "_int%d", s->bits);
+    return dst;
 }
 
-char *convert_chunk_name(const char *prefix, int i_chunk, int n_chunks)
+char *convert_embeddings_name(const char *prefix, const struct quant_spec *s)
 {
-    return xasprintf("%s_FFN_PF_chunk_%02dof%02d", prefix, i_chunk + 1, n_chunks);
+    char text[16];
+    return xasprintf("%s_embeddings%s", prefix, suffix(text, s));
 }
 
-char *convert_head_name(const char *prefix)
+char *convert_chunk_name(const char *prefix, const struct quant_spec *s, int i_chunk, int n_chunks)
 {
-    return xasprintf("%s_lm_head", prefix);
+    char text[16];
+    return xasprintf("%s_FFN_PF%s_chunk_%02dof%02d", prefix, suffix(text, s), i_chunk + 1, n_chunks);
+}
+
+char *convert_head_name(const char *prefix, const struct quant_spec *s)
+{
+    char text[16];
+    return xasprintf("%s_lm_head%s", prefix, suffix(text, s));
 }
 
 /* A pointer of git LFS in the place of a file would make a package that looks whole. */
@@ -182,6 +197,22 @@ static char *compiled_name(char *name)
     return full;
 }
 
+static void fill_quantization(const struct quant_spec *s, int *lut, int *per_channel, char **quant,
+                              struct meta *meta)
+{
+    *lut = META_NONE;
+    if (s->kind == QUANT_LUT) {
+        *lut = s->bits;
+        *per_channel = (int)s->group;
+        if (!meta->lut_method)
+            meta->lut_method = xstrdup(quant_method_name(s->method));
+    } else if (s->kind == QUANT_INT8) {
+        *quant = xstrdup("int8");
+    } else if (s->kind == QUANT_INT4) {
+        *quant = xasprintf("int4,%lld", (long long)s->block);
+    }
+}
+
 static void fill_meta(const struct convert_options *o, const struct arch_model *m, const char *prefix,
                       struct meta *meta)
 {
@@ -200,13 +231,16 @@ static void fill_meta(const struct convert_options *o, const struct arch_model *
     meta->architecture = xstrdup(m->family->name);
     meta->context_length = s->context_length;
     meta->batch_size = s->batch_size;
-    meta->lut_embeddings = meta->lut_ffn = meta->lut_lmhead = META_NONE;
+    fill_quantization(&o->embeddings, &meta->lut_embeddings, &meta->lut_embeddings_per_channel,
+                      &meta->quant_embeddings, meta);
+    fill_quantization(&o->ffn, &meta->lut_ffn, &meta->lut_ffn_per_channel, &meta->quant_ffn, meta);
+    fill_quantization(&o->head, &meta->lut_lmhead, &meta->lut_lmhead_per_channel, &meta->quant_lmhead, meta);
     meta->num_chunks = s->n_chunks;
     meta->model_prefix = xstrdup(prefix);
     /* ANEMLL's loaders strip the extension and look for both, so this is right for .mlpackage too. */
-    meta->embeddings = compiled_name(convert_embeddings_name(prefix));
-    meta->lm_head = compiled_name(convert_head_name(prefix));
-    meta->ffn = compiled_name(convert_chunk_name(prefix, 0, s->n_chunks));
+    meta->embeddings = compiled_name(convert_embeddings_name(prefix, &o->embeddings));
+    meta->lm_head = compiled_name(convert_head_name(prefix, &o->head));
+    meta->ffn = compiled_name(convert_chunk_name(prefix, &o->ffn, 0, s->n_chunks));
     meta->split_lm_head = s->split_lm_head;
     meta->vocab_size = m->vocab_size;
     meta->n_lm_head_chunk_sizes = s->split_lm_head;

@@ -10,8 +10,8 @@ bool convert_copy_files(const struct convert_options *o, const char *folder, boo
 bool convert_write_meta(const struct convert_options *o, const struct arch_model *m, const char *prefix,
                         const char *folder, struct err *e) MUST_CHECK;
 /* Names of the parts' files without extension, heap. */
-char *convert_embeddings_name(const char *prefix);
-char *convert_chunk_name(const char *prefix, int i_chunk, int n_chunks);
-char *convert_head_name(const char *prefix);
+char *convert_embeddings_name(const char *prefix, const struct quant_spec *s);
+char *convert_chunk_name(const char *prefix, const struct quant_spec *s, int i_chunk, int n_chunks);
+char *convert_head_name(const char *prefix, const struct quant_spec *s);
 
 #endif

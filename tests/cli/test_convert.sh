@@ -40,8 +40,7 @@ expect 2 "chunks: expected 1 to 5" "$MILKIT" convert "$tiny" -o o --chunks 6
 expect 2 "prefix" "$MILKIT" convert "$tiny" -o o --prefix a.b
 expect 2 "--format" "$MILKIT" convert "$tiny" -o o --format zip
 expect 2 "did you mean 'convert'" "$MILKIT" covnert
-for option in "--lut-embeddings 4" "--lut-ffn 4,8" "--lut-head 6" "--lut-ffn-mixed 4.5" "--lut2 4" "--quant-ffn int8" \
-    "--quant-head int4,32" "--lut-method exact" "--only ffn" "--resume"; do
+for option in "--lut-ffn-mixed 4.5" "--lut-method fisher"; do
     # shellcheck disable=SC2086
     expect 3 "not supported yet" "$MILKIT" convert "$tiny" -o o $option
 done
