@@ -157,11 +157,7 @@ bool model_open(struct model **out, const char *path, const struct model_options
     }
     if (!package_open(&m->package, path, e) || !pool_new(&m->pool, options->n_threads, e))
         goto done;
-    if (m->package->meta->recurrent_state || m->package->meta->local_cache_length > 0) {
-        err_set(e, ERR_UNSUPPORTED, "%s: packages with recurrent states or windowed caches are not supported",
-                path);
-        goto done;
-    }
+    m->is_sequential = m->package->meta->recurrent_state || m->package->meta->local_cache_length > 0;
     m->batch_size = m->package->meta->batch_size;
     m->has_prefill = m->batch_size > 1;
     m->n_chunks = m->package->n_chunks;

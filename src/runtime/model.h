@@ -32,6 +32,8 @@ struct model {
     int64_t vocab_size;
     int64_t hidden_size;
     bool has_prefill;
+    /* Recurrent states or windowed caches: every position once and in order, never a rewind but by a snapshot. */
+    bool is_sequential;
     int n_logits;       /* outputs of the head */
     int *logits_output; /* [n_logits]: output index of logits1 .. logitsN */
 };

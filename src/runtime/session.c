@@ -2,29 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "runtime/session.h"
-
-/* The runs of one function (infer or prefill) through all parts, wired together. */
-struct lane {
-    int64_t n_tokens; /* 1 or the batch size */
-    struct engine_run *embeddings, **chunks;
-    int32_t *ids, *positions, *current_pos; /* [n_tokens], [n_tokens], [1] */
-    float *mask;                            /* [n_tokens, mask_length] */
-    int64_t mask_position;                  /* first row's position that mask stands for; -1: none */
-    int i_last_output;
-};
-
-struct session {
-    struct model *model;
-    struct engine_state *state;
-    struct lane infer, prefill;
-    struct engine_run *head;
-    int i_head_input;
-    float *logits;   /* [vocab_size] */
-    int32_t *tokens; /* [context_length]: what the context holds */
-    int64_t n;
-    bool has_logits;
-};
+#include "runtime/session_int.h"
 
 static bool lane_open(struct session *s, struct lane *l, bool prefill, struct err *e)
 {
@@ -76,6 +54,8 @@ bool session_new(struct session **out, struct model *m, struct err *e)
     bool ok = false;
     *out = NULL;
     s->model = m;
+    s->snapshot_bytes_max = (uint64_t)256 << 20;
+    s->snapshot_tokens = 256;
     s->state = engine_state_new();
     s->tokens = xcalloc((size_t)m->context_length, sizeof *s->tokens);
     s->logits = xcalloc((size_t)m->vocab_size, sizeof *s->logits);
@@ -98,6 +78,7 @@ void session_free(struct session *s)
     lane_close(&s->infer, s->model->n_chunks);
     lane_close(&s->prefill, s->model->n_chunks);
     engine_run_free(s->head);
+    snapshot_drop_all(s);
     engine_state_free(s->state);
     free(s->tokens);
     free(s->logits);
@@ -109,6 +90,15 @@ void session_reset(struct session *s)
     engine_state_clear(s->state);
     s->n = 0;
     s->has_logits = false;
+    snapshot_drop_all(s);
+}
+
+void session_limit_snapshots(struct session *s, uint64_t bytes, int64_t every_tokens)
+{
+    s->snapshot_bytes_max = bytes;
+    s->snapshot_tokens = every_tokens;
+    if (bytes == 0)
+        snapshot_drop_all(s);
 }
 
 int64_t session_position(const struct session *s)
@@ -156,6 +146,8 @@ static bool lane_call(struct session *s, struct lane *l, const int32_t *tokens, 
     for (int i = 0; i < m->n_chunks; i++)
         if (!engine_execute(l->chunks[i], s->state, m->pool, e))
             return err_wrap(e, "chunk %d at position %lld", i + 1, (long long)s->n);
+    if (memcmp(s->tokens + s->n, tokens, sizeof *tokens * (size_t)l->n_tokens) != 0)
+        snapshot_drop_after(s, s->n);
     memcpy(s->tokens + s->n, tokens, sizeof *tokens * (size_t)l->n_tokens);
     s->n += l->n_tokens;
     s->has_logits = false;
@@ -204,6 +196,10 @@ bool session_feed(struct session *s, const int32_t *tokens, size_t n, enum sessi
             return false;
         left -= l->n_tokens;
         bool wanted = on_logits || left == 0;
+        if (batch && wanted && !last_output && m->is_sequential)
+            return err_set(e, ERR_UNSUPPORTED,
+                           "%s: a recurrent package whose prefill does not return the last token's state",
+                           m->package->path);
         if (batch && wanted && !last_output) {
             s->n--;
             if (!lane_call(s, &s->infer, at + l->n_tokens - 1, e))
@@ -214,8 +210,27 @@ bool session_feed(struct session *s, const int32_t *tokens, size_t n, enum sessi
             return false;
         if (on_logits && !on_logits(context, s->n - 1, s->logits, e))
             return false;
+        if (m->is_sequential && s->snapshot_tokens > 0 &&
+            s->n / s->snapshot_tokens > (s->n - l->n_tokens) / s->snapshot_tokens)
+            snapshot_take(s);
         if (progress)
             progress_update(progress, (double)((int64_t)n - left), NULL);
+    }
+    return true;
+}
+
+/* Brings a package that can't be rewound to a position of at most `same`, and on to `same` itself when prompts part
+ * there: the next prompt probably parts at the same place. */
+static bool rewind_sequential(struct session *s, const int32_t *tokens, size_t same, size_t n, size_t *kept,
+                              struct progress *progress, struct err *e)
+{
+    if (!snapshot_restore(s, (int64_t)same))
+        session_reset(s);
+    *kept = (size_t)s->n;
+    if ((size_t)s->n < same && same < n) {
+        if (!session_feed(s, tokens + s->n, same - (size_t)s->n, SESSION_CONTRACT, NULL, NULL, progress, e))
+            return false;
+        snapshot_take(s);
     }
     return true;
 }
@@ -223,7 +238,7 @@ bool session_feed(struct session *s, const int32_t *tokens, size_t n, enum sessi
 bool session_sync(struct session *s, const int32_t *tokens, size_t n, struct progress *progress,
                   size_t *reused, struct err *e)
 {
-    size_t same = 0;
+    size_t same = 0, kept;
     if (n < 1)
         return err_set(e, ERR_USAGE, "an empty token sequence has no logits");
     if (n > (size_t)s->model->context_length)
@@ -231,18 +246,30 @@ bool session_sync(struct session *s, const int32_t *tokens, size_t n, struct pro
                        (long long)s->model->context_length);
     while (same < n && same < (size_t)s->n && s->tokens[same] == tokens[same])
         same++;
-    if (same == n && same == (size_t)s->n && s->has_logits) {
-        if (reused)
-            *reused = n;
-        return true;
+    kept = same;
+    if (same < (size_t)s->n || (same == n && !s->has_logits)) {
+        if (s->model->is_sequential) {
+            if (!rewind_sequential(s, tokens, same, n, &kept, progress, e))
+                return false;
+            if (same == n && (size_t)s->n == n &&
+                !s->has_logits) { /* a snapshot without logits does not help */
+                session_reset(s);
+                kept = 0;
+            }
+        } else { /* what lies behind is masked until it is written again; the last token runs again for its logits */
+            kept = same == n ? n - 1 : same;
+            s->n = (int64_t)kept;
+            s->has_logits = false;
+        }
     }
-    if (same == n) /* its last token must be run again for its logits */
-        same = n - 1;
-    s->n = (int64_t)same; /* what lies behind is masked until it is written again */
-    s->has_logits = false;
     if (reused)
-        *reused = same;
-    return session_feed(s, tokens + same, n - same, SESSION_CONTRACT, NULL, NULL, progress, e);
+        *reused = kept;
+    if ((size_t)s->n < n &&
+        !session_feed(s, tokens + s->n, n - (size_t)s->n, SESSION_CONTRACT, NULL, NULL, progress, e))
+        return false;
+    if (s->model->is_sequential)
+        snapshot_take(s);
+    return true;
 }
 
 void session_measure(struct session *s)

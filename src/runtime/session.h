@@ -31,10 +31,18 @@ typedef bool (*session_logits_fn)(void *context, int64_t position, const float *
 bool session_feed(struct session *s, const int32_t *tokens, size_t n, enum session_mode mode,
                   session_logits_fn on_logits, void *context, struct progress *progress,
                   struct err *e) MUST_CHECK;
-/* Makes the context equal to tokens [n], keeping the longest common prefix; afterwards session_logits belongs
- * to the last token. n >= 1. *reused: tokens that were not computed again (may be NULL). */
+/* Makes the context equal to tokens [n], keeping or restoring the longest common prefix; afterwards session_logits
+ * belongs to the last token. n >= 1. *reused: tokens that were not computed again (may be NULL).
+ * Packages that can't be rewound go back to a snapshot (kept at the end of each sync, every snapshot_tokens and where
+ * prompts part, under the limit of session_limit_snapshots) or start again. Same bits as computing from scratch. */
 bool session_sync(struct session *s, const int32_t *tokens, size_t n, struct progress *progress,
                   size_t *reused, struct err *e) MUST_CHECK;
+/* Memory for snapshots (default 256 MB, 0: none) and the distance of the regular ones (default 256 tokens). */
+void session_limit_snapshots(struct session *s, uint64_t bytes, int64_t every_tokens);
+/* The whole state of the session as a file, and back. A damaged file, or one of another package: ERR_FORMAT, the
+ * session is unchanged. */
+bool session_save(const struct session *s, const char *path, struct err *e) MUST_CHECK;
+bool session_load(struct session *s, const char *path, struct err *e) MUST_CHECK;
 /* [vocab_size] after the last token that was fed. */
 const float *session_logits(const struct session *s);
 struct engine_state *session_state(struct session *s);

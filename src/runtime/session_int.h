@@ -1,0 +1,53 @@
+/* Internals of the session, for session.c and snapshot.c. */
+#ifndef MILKIT_RUNTIME_SESSION_INT_H
+#define MILKIT_RUNTIME_SESSION_INT_H
+
+#include "runtime/session.h"
+
+/* The runs of one function (infer or prefill) through all parts, wired together. */
+struct lane {
+    int64_t n_tokens; /* 1 or the batch size */
+    struct engine_run *embeddings, **chunks;
+    int32_t *ids, *positions, *current_pos; /* [n_tokens], [n_tokens], [1] */
+    float *mask;                            /* [n_tokens, mask_length] */
+    int64_t mask_position;                  /* first row's position that mask stands for; -1: none */
+    int i_last_output;
+};
+
+struct session {
+    struct model *model;
+    struct engine_state *state;
+    struct lane infer, prefill;
+    struct engine_run *head;
+    int i_head_input;
+    float *logits;   /* [vocab_size] */
+    int32_t *tokens; /* [context_length]: what the context holds */
+    int64_t n;
+    bool has_logits;
+    struct snapshot *snapshots; /* of the sequential kind: newest first */
+    uint64_t snapshot_bytes, snapshot_bytes_max;
+    int64_t snapshot_tokens;
+};
+
+/* What can't be recomputed from the live caches: recurrent states and windowed caches at one position, with the
+ * logits there. Rows of full-length caches before that position stay in place as long as the tokens before it are
+ * those of the session, which is what makes a snapshot valid. */
+struct snapshot {
+    struct snapshot *next;
+    int64_t n; /* tokens before it: the first n of the session */
+    uint64_t bytes;
+    bool has_logits;
+    float *logits;
+    int n_states;
+    void **states; /* NULL for full-length caches */
+};
+
+/* Takes a snapshot at the current position (none when one is there); old ones go when memory is over the limit. */
+void snapshot_take(struct session *s);
+/* Drops those that a change of the token at position n makes wrong: all with more than n tokens. */
+void snapshot_drop_after(struct session *s, int64_t n);
+/* Goes back to the newest snapshot with at most n tokens; false: there is none. */
+bool snapshot_restore(struct session *s, int64_t n);
+void snapshot_drop_all(struct session *s);
+
+#endif

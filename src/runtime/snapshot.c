@@ -1,0 +1,282 @@
+/* Snapshots of sessions that can't be rewound, in memory and as files.
+ *
+ * File: 8 bytes "MKSNAP1\n", then little endian u64 header bytes; header: 32 bytes identity of the package, u64 tokens,
+ * u64 logits (0 or the vocabulary), u32 states; per state u32 bytes of the name, name, u8 type (2: fp16, 4: float32),
+ * u64 elements. Then tokens (int32), logits (float32), state data, each as it lies in memory; at the end 32 bytes
+ * SHA-256 of everything before. */
+#include <stdlib.h>
+#include <string.h>
+#include "format/mlmodelc.h"
+#include "runtime/session_int.h"
+
+static const char magic[8] = "MKSNAP1\n";
+
+static size_t state_bytes(const struct engine_state_entry *s)
+{
+    return s->f16_data   ? (size_t)s->n_elems * sizeof(f16)
+           : s->f32_data ? (size_t)s->n_elems * sizeof(float)
+                         : 0;
+}
+
+static void *state_memory(const struct engine_state_entry *s)
+{
+    return s->f16_data ? (void *)s->f16_data : (void *)s->f32_data;
+}
+
+/* A cache whose rows before a position stay what they are when later positions are written. */
+static bool is_full_length(const struct session *s, const struct engine_state_entry *entry)
+{
+    const struct meta *meta = s->model->package->meta;
+    if (!entry->f16_data)
+        return false;
+    return meta->local_cache_length == 0 || entry->rank < 2 ||
+           entry->dims[entry->rank - 2] != meta->local_cache_length;
+}
+
+static void snapshot_free(struct session *s, struct snapshot *p)
+{
+    s->snapshot_bytes -= p->bytes;
+    for (int i = 0; i < p->n_states; i++)
+        mem_free(p->states[i]);
+    free(p->states);
+    free(p->logits);
+    free(p);
+}
+
+void snapshot_drop_after(struct session *s, int64_t n)
+{
+    for (struct snapshot **at = &s->snapshots; *at;) {
+        struct snapshot *p = *at;
+        if (p->n > n) {
+            *at = p->next;
+            snapshot_free(s, p);
+        } else {
+            at = &p->next;
+        }
+    }
+}
+
+void snapshot_drop_all(struct session *s)
+{
+    snapshot_drop_after(s, -1);
+}
+
+/* Drops the oldest until `bytes` more fit; the oldest lie at the end of the list. */
+static void make_room(struct session *s, uint64_t bytes)
+{
+    while (s->snapshots && s->snapshot_bytes + bytes > s->snapshot_bytes_max) {
+        struct snapshot **at = &s->snapshots;
+        while ((*at)->next)
+            at = &(*at)->next;
+        struct snapshot *p = *at;
+        *at = NULL;
+        snapshot_free(s, p);
+    }
+}
+
+void snapshot_take(struct session *s)
+{
+    uint64_t bytes = s->has_logits ? sizeof(float) * (uint64_t)s->model->vocab_size : 0;
+    for (struct snapshot *p = s->snapshots; p; p = p->next)
+        if (p->n == s->n && (p->has_logits || !s->has_logits))
+            return;
+    int n_states = engine_state_count(s->state);
+    for (int i = 0; i < n_states; i++)
+        if (!is_full_length(s, engine_state_get(s->state, i)))
+            bytes += state_bytes(engine_state_get(s->state, i));
+    if (bytes > s->snapshot_bytes_max)
+        return;
+    make_room(s, bytes);
+    struct snapshot *p = xcalloc(1, sizeof *p);
+    p->n = s->n;
+    p->bytes = bytes;
+    p->n_states = n_states;
+    p->states = xcalloc((size_t)n_states + 1, sizeof *p->states);
+    s->snapshot_bytes += bytes;
+    bool ok = true;
+    for (int i = 0; ok && i < n_states; i++) {
+        const struct engine_state_entry *entry = engine_state_get(s->state, i);
+        if (is_full_length(s, entry) || state_bytes(entry) == 0)
+            continue;
+        p->states[i] = mem_try_alloc(state_bytes(entry), NULL);
+        ok = p->states[i] != NULL;
+        if (ok)
+            memcpy(p->states[i], state_memory(entry), state_bytes(entry));
+    }
+    if (!ok) { /* no memory for it: the session works without */
+        snapshot_free(s, p);
+        return;
+    }
+    if (s->has_logits) {
+        p->has_logits = true;
+        p->logits = xmalloc(sizeof(float) * (size_t)s->model->vocab_size);
+        memcpy(p->logits, s->logits, sizeof(float) * (size_t)s->model->vocab_size);
+    }
+    p->next = s->snapshots;
+    s->snapshots = p;
+}
+
+bool snapshot_restore(struct session *s, int64_t n)
+{
+    const struct snapshot *best = NULL;
+    for (const struct snapshot *p = s->snapshots; p; p = p->next)
+        if (p->n <= n && (!best || p->n > best->n || (p->n == best->n && p->has_logits)))
+            best = p;
+    if (!best)
+        return false;
+    for (int i = 0; i < best->n_states; i++) {
+        struct engine_state_entry *entry = engine_state_get(s->state, i);
+        if (best->states[i])
+            memcpy(state_memory(entry), best->states[i], state_bytes(entry));
+    }
+    s->n = best->n;
+    s->has_logits = best->has_logits;
+    if (best->has_logits)
+        memcpy(s->logits, best->logits, sizeof(float) * (size_t)s->model->vocab_size);
+    return true;
+}
+
+/* ---- files ---- */
+
+/* What makes two packages the same for a snapshot: description and program of every part, and its weights by size. */
+static void identity(const struct session *s, uint8_t digest[32])
+{
+    const struct model *m = s->model;
+    struct buf b;
+    buf_init(&b, (size_t)64 << 20);
+    for (int i = -1; i <= m->n_chunks; i++) {
+        const struct model_part *part = i < 0 ? &m->embeddings : i == m->n_chunks ? &m->head : &m->chunks[i];
+        const struct mil_model *mil = part->mil;
+        buf_append(&b, mil->description.bytes, mil->description.n_bytes);
+        buf_printf(&b, "|%d|%d|%llu|", mil->specification_version, mil->program->n_functions,
+                   (unsigned long long)engine_plan_weight_bytes(part->infer));
+        const struct mil_block *block = mil->program->functions[0]->block;
+        /* A sample of every weight: another checkpoint of the same shapes must not pass. */
+        for (int k = 0; k < block->n_ops; k++) {
+            const struct mil_value *v = mil_attribute(block->ops[k], "val");
+            if (!v || v->kind != MIL_VALUE_BLOB || !v->data || v->bytes < 64)
+                continue;
+            buf_append(&b, (const uint8_t *)v->data + v->bytes / 2 / 64 * 64, v->bytes < 128 ? 1 : 64);
+        }
+    }
+    buf_printf(&b, "%lld|%lld", (long long)m->context_length, (long long)m->vocab_size);
+    sha256(digest, b.p, b.n);
+    buf_fini(&b);
+}
+
+static void put_u64(struct buf *b, uint64_t v)
+{
+    for (int i = 0; i < 8; i++)
+        buf_putc(b, (char)(v >> (8 * i)));
+}
+
+static void put_header(const struct session *s, struct buf *b)
+{
+    uint8_t id[32];
+    identity(s, id);
+    buf_append(b, id, sizeof id);
+    put_u64(b, (uint64_t)s->n);
+    put_u64(b, s->has_logits ? (uint64_t)s->model->vocab_size : 0);
+    put_u64(b, (uint64_t)engine_state_count(s->state));
+    for (int i = 0; i < engine_state_count(s->state); i++) {
+        const struct engine_state_entry *entry = engine_state_get(s->state, i);
+        put_u64(b, strlen(entry->name));
+        buf_puts(b, entry->name);
+        put_u64(b, entry->f16_data ? 2 : entry->f32_data ? 4 : 0);
+        put_u64(b, (uint64_t)entry->n_elems);
+    }
+}
+
+bool session_save(const struct session *s, const char *path, struct err *e)
+{
+    struct buf b;
+    uint8_t digest[32];
+    struct buf header;
+    buf_init(&header, 1 << 20);
+    buf_init(&b, (size_t)16 << 30);
+    put_header(s, &header);
+    buf_append(&b, magic, sizeof magic);
+    put_u64(&b, header.n);
+    buf_append(&b, header.p, header.n);
+    buf_append(&b, s->tokens, sizeof *s->tokens * (size_t)s->n);
+    if (s->has_logits)
+        buf_append(&b, s->logits, sizeof *s->logits * (size_t)s->model->vocab_size);
+    for (int i = 0; i < engine_state_count(s->state); i++) {
+        const struct engine_state_entry *entry = engine_state_get(s->state, i);
+        buf_append(&b, state_memory(entry), state_bytes(entry));
+    }
+    sha256(digest, b.p, b.n);
+    buf_append(&b, digest, sizeof digest);
+    bool ok = !b.failed && !header.failed;
+    if (!ok)
+        err_set(e, ERR_LIMIT, "%s: the state is too large to be saved", path);
+    ok = ok && file_write(path, b.p, b.n, e);
+    buf_fini(&header);
+    buf_fini(&b);
+    return ok;
+}
+
+bool session_load(struct session *s, const char *path, struct err *e)
+{
+    struct map_file *map = NULL;
+    struct buf header;
+    uint8_t digest[32];
+    bool ok = false;
+    buf_init(&header, 1 << 20);
+    if (!map_open(&map, path, e))
+        goto done;
+    size_t fixed = sizeof magic + 8 + 32 + 24 + 32;
+    if (map->bytes < fixed || memcmp(map->data, magic, sizeof magic) != 0) {
+        err_set(e, ERR_FORMAT, "%s: expected a milkit snapshot, found something else", path);
+        goto done;
+    }
+    sha256(digest, map->data, map->bytes - 32);
+    if (memcmp(digest, map->data + map->bytes - 32, 32) != 0) {
+        err_set(e, ERR_FORMAT, "%s: the snapshot is damaged (its checksum does not fit)", path);
+        goto done;
+    }
+    /* The header that this session would write, with the file's numbers of tokens and logits, must be the file's. */
+    const uint8_t *at = map->data + sizeof magic;
+    uint64_t header_bytes = 0, n_tokens = 0, n_logits = 0;
+    for (int i = 0; i < 8; i++) {
+        header_bytes |= (uint64_t)at[i] << (8 * i);
+        n_tokens |= (uint64_t)at[8 + 32 + i] << (8 * i);
+        n_logits |= (uint64_t)at[8 + 40 + i] << (8 * i);
+    }
+    put_header(s, &header);
+    bool same = header_bytes == header.n && map->bytes - fixed + 56 >= header_bytes &&
+                memcmp(at + 8, header.p, 32) == 0 && memcmp(at + 8 + 48, header.p + 48, header.n - 48) == 0;
+    if (!same || n_tokens > (uint64_t)s->model->context_length ||
+        (n_logits != 0 && n_logits != (uint64_t)s->model->vocab_size)) {
+        err_set(e, ERR_FORMAT, "%s: the snapshot belongs to another package", path);
+        goto done;
+    }
+    size_t bytes = sizeof magic + 8 + header.n + 4 * (size_t)n_tokens + 4 * (size_t)n_logits + 32;
+    for (int i = 0; i < engine_state_count(s->state); i++)
+        bytes += state_bytes(engine_state_get(s->state, i));
+    if (bytes != map->bytes) {
+        err_set(e, ERR_FORMAT, "%s: expected %zu bytes, found %zu", path, bytes, map->bytes);
+        goto done;
+    }
+    snapshot_drop_all(s);
+    at += 8 + header.n;
+    memcpy(s->tokens, at, 4 * (size_t)n_tokens);
+    at += 4 * n_tokens;
+    memcpy(s->logits, at, 4 * (size_t)n_logits);
+    at += 4 * n_logits;
+    for (int i = 0; i < engine_state_count(s->state); i++) {
+        struct engine_state_entry *entry = engine_state_get(s->state, i);
+        if (state_bytes(entry) > 0)
+            memcpy(state_memory(entry), at, state_bytes(entry));
+        at += state_bytes(entry);
+    }
+    s->n = (int64_t)n_tokens;
+    s->has_logits = n_logits != 0;
+    if (s->model->is_sequential)
+        snapshot_take(s);
+    ok = true;
+done:
+    buf_fini(&header);
+    map_close(map);
+    return ok;
+}
