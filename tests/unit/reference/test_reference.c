@@ -1,4 +1,4 @@
-/* The reference against the numbers that the published model code gave for three checkpoints. */
+/* The reference against the numbers that the published model code gave for checkpoints of every family. */
 // links: text
 #include "support.h"
 #include <math.h>
@@ -23,9 +23,10 @@
 #define PROMPT_MAX 64
 #endif
 
-static const char *const checkpoints[] = {"qwen3-tiny", "qwen3-gqa8", "qwen3-bias"};
+static const char *const checkpoints[] = {"qwen3-tiny",    "qwen3-gqa8",         "qwen3-bias",
+                                          "qwen3_5-equal", "qwen3_5_moe-random", "qwen3_5_moe-tiny"};
 static const char *const prompts[] = {"one", "five", "batch64", "chat", "long", "longer"};
-#define N_CHECKPOINTS 3
+#define N_CHECKPOINTS 6
 #define N_PROMPTS 6
 
 struct golden {
