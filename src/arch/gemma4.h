@@ -72,8 +72,10 @@ int64_t gemma4_local_length(const struct arch_model *m);
 struct gemma4_cache_values {
     const struct mil_value *keys;      /* int32 [1, 1, 1, length]: 0 .. length - 1 */
     const struct mil_value *minus_inf; /* fp16 [1, 1, 1, 1] */
-    const struct mil_value *zero;      /* likewise; windowed */
-    const struct mil_value *block;     /* fp16 [1, 2 n_kv, batch, head_dim] of zeros; windowed */
+    /* Windowed: fp16 zeros [1, 1, T, length] for T 1 and T batch, as large as the masks that they are selected for:
+     * readers take the shape of a select from its values. */
+    const struct mil_value *zeros[2];
+    const struct mil_value *block; /* fp16 [1, 2 n_kv, batch, head_dim] of zeros; windowed */
 };
 struct gemma4_cache_values gemma4_cache_values(const struct arch_model *m, struct mil_model *out);
 

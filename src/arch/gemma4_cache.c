@@ -24,13 +24,16 @@ struct gemma4_cache_values gemma4_cache_values(const struct arch_model *m, struc
     int64_t block[4] = {1, 2 * a->n_kv_heads, m->settings.batch_size, a->head_dim};
     struct gemma4_cache_values v = {0};
     int32_t *keys = ARENA_ARRAY(m->arena, int32_t, length);
-    f16 minus_inf = f64_to_f16(-INFINITY), zero = 0;
+    f16 minus_inf = f64_to_f16(-INFINITY);
     for (int64_t i = 0; i < length; i++)
         keys[i] = (int32_t)i;
     v.keys = mil_value_new(out, MIL_INT32, 4, row, keys);
     v.minus_inf = mil_value_new(out, MIL_FP16, 4, one, &minus_inf);
     if (gemma4_is_windowed(m)) {
-        v.zero = mil_value_new(out, MIL_FP16, 4, one, &zero);
+        for (int i = 0; i < 2; i++) {
+            int64_t mask[4] = {1, 1, i == 0 ? 1 : m->settings.batch_size, length};
+            v.zeros[i] = mil_value_new(out, MIL_FP16, 4, mask, ARENA_ARRAY(m->arena, f16, mask[2] * length));
+        }
         v.block = mil_value_new(out, MIL_FP16, 4, block,
                                 ARENA_ARRAY(m->arena, f16, block[1] * block[2] * block[3]));
     }
@@ -85,7 +88,7 @@ struct gemma4_cache gemma4_build_cache(const struct arch_model *m, struct mil_bu
     struct mil_var *hidden = block_binary(b, "logical_or", block_binary(b, "greater", keys, query, NULL),
                                           block_binary(b, "less_equal", keys, outside, NULL), NULL);
     c.mask = block_select(b, hidden, mil_build_const(b, v->minus_inf, "minus_infinity"),
-                          mil_build_const(b, v->zero, "zero"));
+                          mil_build_const(b, v->zeros[t > 1], "zeros"));
     if (!writes)
         return c;
     c.position = block_binary(b, "sub", current_pos, base, "local_position");

@@ -5,7 +5,7 @@
 Needs coremltools and numpy; run by hand, never by the test suite. For every .mlpackage: the specification loads, its
 program is parsed back by coremltools' own reader, function by function (types of all results are inferred again there and
 compared with the declared ones), the description names what the functions take and give, and every weight that comes from a
-checkpoint tensor equals that tensor rounded to fp16. For every .mlmodelc beside it: the weight file is the same.
+checkpoint tensor equals that tensor (Gemma's tables: scaled) rounded to fp16. For every .mlmodelc beside it: the weight file is the same.
 """
 import glob
 import json
@@ -23,6 +23,12 @@ from coremltools.converters.mil.frontend.milproto import load as milproto
 
 
 def checkpoint_tensors(folder):
+    config = json.load(open(os.path.join(folder, "config.json")))
+    text = config.get("text_config") or config
+    roots = {}
+    if config["model_type"].startswith("gemma4"):
+        roots = {"embed_tokens.weight": text["hidden_size"],
+                 "embed_tokens_per_layer.weight": text["hidden_size_per_layer_input"]}
     out = {}
     for path in sorted(glob.glob(os.path.join(folder, "*.safetensors"))):
         if os.path.basename(path).startswith("golden"):
@@ -39,22 +45,38 @@ def checkpoint_tensors(folder):
                 v = (raw.view("<u2").astype(np.uint32) << 16).view(np.float32)
             else:
                 v = raw.view({"F16": "<f2", "F32": "<f4", "F64": "<f8"}[t["dtype"]])
-            out[name] = v.reshape(t["shape"]).astype(np.float16)
+            v = v.reshape(t["shape"])
+            out[name] = v.astype(np.float16)
+            if name.split(".", 1)[-1].removeprefix("language_model.") in roots:
+                n = roots[name.split(".", 1)[-1].removeprefix("language_model.")]
+                out["scaled " + name] = (v.astype(np.float64) * np.float32(n**0.5)).astype(np.float16)
     return out
 
 
 def tensor_of(const_name, tensors):
     """model.layers.0.self_attn.q_proj.weight of layers_0_self_attn_q_proj_weight"""
     if not hasattr(tensor_of, "names"):
-        tensor_of.names = {n.removeprefix("model.").replace(".", "_"): n for n in tensors}
+        plain = lambda n: n.removeprefix("model.").removeprefix("language_model.").replace(".", "_")
+        tensor_of.names = {plain(n): n for n in tensors if not n.startswith("scaled ")}
+        for n in tensors:
+            if n.startswith("scaled "):
+                tensor_of.names[plain(n.removeprefix("scaled "))] = n
     return tensor_of.names.get(const_name)
+
+
+# Constants that are not weights, by name: what they must hold.
+GRAPH_CONSTANTS = {"local_keys": np.arange, "zeros": np.zeros, "empty_block": np.zeros}
+
+
+def embedding_table(tensors):
+    return next(v for n, v in tensors.items() if n.endswith("embed_tokens.weight") and not n.startswith("scaled "))
 
 
 def head_rows(const_name, tensors, seen):
     """Part i of the head: rows follow one another."""
     if not const_name.startswith("lm_head_"):
         return None
-    return tensors.get("lm_head.weight", tensors["model.embed_tokens.weight"])
+    return tensors.get("lm_head.weight", embedding_table(tensors))
 
 
 def check(path, tensors):
@@ -76,6 +98,9 @@ def check(path, tensors):
             if op.op_type != "const" or not isinstance(op.val.val, np.ndarray) or op.val.val.size < 10:
                 continue
             v, tensor = op.val.val, tensor_of(op.name, tensors)
+            if op.name in GRAPH_CONSTANTS:
+                assert (v == GRAPH_CONSTANTS[op.name](v.size).reshape(v.shape)).all(), op.name
+                continue
             assert v.dtype == np.float16, (op.name, v.dtype)
             head = head_rows(op.name, tensors, row)
             if tensor:
@@ -100,7 +125,7 @@ def check(path, tensors):
                     for a, b in zip(dims, o.shape):
                         assert a is None or not isinstance(b, (int, np.integer)) or a == b, (o.name, dims, o.shape)
     if row:
-        assert row == tensors["model.embed_tokens.weight"].shape[0], row
+        assert row == embedding_table(tensors).shape[0], row
     compiled = path.removesuffix(".mlpackage") + ".mlmodelc"
     if os.path.isdir(compiled):
         a = open(os.path.join(weights_dir, "weight.bin"), "rb").read()

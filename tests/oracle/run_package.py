@@ -1,13 +1,14 @@
 """Runs a package that milkit wrote, op by op in numpy, and compares with the checkpoint's golden numbers.
 
-    python run_package.py PACKAGE CHECKPOINT [PROMPT] [--half]
+    python run_package.py PACKAGE CHECKPOINT [PROMPT] [--half] [--splits]
 
 Needs coremltools (to read the programs) and numpy; run by hand. Shares no code with milkit: the programs are parsed by
 coremltools and every op is one numpy expression here, in float32, with --half rounded to fp16 after every op. Prints how
 far the logits of all positions that the golden file names are, by one-token calls and by the contract's call sequence,
 and the states where the golden file has them. Constants are the package's fp16 ones, also in float32: a few positions of
 the random checkpoints feel the rounding of 1 + w. A mixture of experts is compared where every choice of experts so far
-was clear (prompts five and long).
+was clear (prompts five and long). --splits (a batch size that fits into the prompt four times) checks that a batch may
+start anywhere.
 """
 import glob
 import json
@@ -61,7 +62,9 @@ def matmul(a):
 
 
 def window(a):
-    return tuple(slice(int(b), int(e)) for b, e in zip(a["begin"], a["end"]))
+    open_begin, open_end = ([False] * 8 if a.get(k) is None else a[k] for k in ("begin_mask", "end_mask"))
+    ends = zip(a["begin"], a["end"], open_begin, open_end)
+    return tuple(slice(None if ob else int(b), None if oe else int(e)) for b, e, ob, oe in ends)
 
 
 def slice_update(a):
@@ -76,8 +79,12 @@ OPS = {
     "sub": lambda a: a["x"] - a["y"],
     "mul": lambda a: a["x"] * a["y"],
     "real_div": lambda a: a["x"] / a["y"],
+    "floor_div": lambda a: a["x"] // a["y"],
+    "mod": lambda a: a["x"] % a["y"],
     "maximum": lambda a: np.maximum(a["x"], a["y"]),
     "greater_equal": lambda a: a["x"] >= a["y"],
+    "greater": lambda a: a["x"] > a["y"],
+    "less_equal": lambda a: a["x"] <= a["y"],
     "equal": lambda a: a["x"] == a["y"],
     "logical_or": lambda a: a["x"] | a["y"],
     "select": lambda a: np.where(a["cond"], a["a"], a["b"]),
@@ -167,11 +174,12 @@ class Package:
 
     def call(self, ids, p, state):
         t = len(ids)
-        x = self.embeddings.run("main", {"input_ids": np.asarray([ids], np.int32)}, {})[0]
+        x, *more = self.embeddings.run("main", {"input_ids": np.asarray([ids], np.int32)}, {})
         pos = np.arange(p, p + t, dtype=np.int32)
         mask = np.where(np.arange(self.ctx)[None] <= pos[:, None], 0.0, -np.inf).astype(np.float32)[None, None]
         for c in self.chunks:
             inputs = {"hidden_states": x, "position_ids": pos, "causal_mask": mask, "current_pos": pos[:1]}
+            inputs.update({"per_layer_inputs": v for v in more})
             x = c.run("infer" if t == 1 else "prefill", inputs, state)[0]
         return x
 
@@ -184,7 +192,18 @@ def cosine(a, b):
     return a @ b / np.sqrt((a @ a) * (b @ b))
 
 
-def check_states(golden, prompt, state, layer_types, all_clear):
+def windowed_keys(cache, n_tokens, batch, of_values):
+    """Rows of the positions that a cache holds after the last of n_tokens, and the first of those positions. A windowed
+    cache holds position base + j in slot j."""
+    n_kv, length = cache.shape[0] // 2, cache.shape[1]
+    rows = cache[n_kv:] if of_values else cache[:n_kv]
+    base = ((n_tokens - 1) // batch + 1) * batch - length
+    assert not rows[:, n_tokens - base :].any(), "slots of positions that were not fed"
+    first = max(base, 0)
+    return rows[:, first - base : n_tokens - base], first
+
+
+def check_states(golden, prompt, state, layer_types, all_clear, windowed_batch=None):
     """Cosines of what the golden file has of the first layer of each kind; of the very first one alone (no expert was
     chosen before it) unless all_clear."""
     full = [i for i, t in enumerate(layer_types) if t == "full"]
@@ -196,7 +215,16 @@ def check_states(golden, prompt, state, layer_types, all_clear):
         expected, layer = golden[name], int(layer)
         if layer > 0 and not all_clear:
             continue
-        if what in ("keys", "values"):
+        if what in ("keys", "values") and "model_model_kv_cache_global" in state:
+            kind = "global" if layer_types[layer] == "full" else "local"
+            cache, n = state["model_model_kv_cache_" + kind][0], expected.shape[1]
+            if kind == "local" and windowed_batch:
+                got, first = windowed_keys(cache, n, windowed_batch, what == "values")
+                expected = expected[:, first:]
+            else:
+                n_kv = cache.shape[0] // 2
+                got = (cache[n_kv:] if what == "values" else cache[:n_kv])[:, :n]
+        elif what in ("keys", "values"):
             slot = full.index(layer) + (len(full) if what == "values" else 0)
             got = state["model_model_kv_cache_0"][slot][:, : expected.shape[1]]
         elif what == "gdn_state":
@@ -209,9 +237,28 @@ def check_states(golden, prompt, state, layer_types, all_clear):
         assert c > 0.9999, name
 
 
+def check_splits(m, ids):
+    """Where a batch starts must not matter: r single tokens, then full batches, then single tokens, for every r below
+    the batch size and two lengths, against single tokens alone. States too: a slot depends on its position only."""
+    for n in (3 * m.batch, 4 * m.batch + m.batch // 2 + 1):
+        expected, expected_state = None, m.fresh()
+        for p in range(n):
+            expected = m.call(ids[p : p + 1], p, expected_state)
+        for r in range(m.batch):
+            state, p = m.fresh(), 0
+            while p < n:
+                t = m.batch if p >= r and p + m.batch <= n else 1
+                x = m.call(ids[p : p + t], p, state)
+                p += t
+            worst = max(np.abs(state[k] - expected_state[k]).max() for k in state)
+            assert np.abs(x - expected).max() < 1e-2 and worst < 1e-2, (n, r, np.abs(x - expected).max(), worst)
+    print(f"batches from every offset below {m.batch}: the same hidden states and caches")
+
+
 def main():
     words = [w for w in sys.argv[1:] if not w.startswith("--")]
     half = "--half" in sys.argv
+    splits = "--splits" in sys.argv
     package, checkpoint = words[:2]
     prompt = words[2] if len(words) > 2 else "five"
     meta = open(os.path.join(package, "meta.yaml")).read()
@@ -225,6 +272,8 @@ def main():
         clear = golden[prompt + ".router_gap"].min(0)
     clear = np.minimum.accumulate(clear)
     m = Package(package, number("context_length"), number("batch_size"), half)
+    if splits:
+        check_splits(m, ids)
     for kind in ("one-token calls", "call sequence"):
         state, p, errors, cosines, agree = m.fresh(), 0, [], [], []
         while p < len(ids):
@@ -237,7 +286,8 @@ def main():
                 cosines.append(cosine(got, expected))
                 agree.append(int(got.argmax()) == int(expected.argmax()))
         if layer_types:
-            check_states(golden, prompt, state, layer_types, min(clear) > (0.01 if half else 1e-4))
+            check_states(golden, prompt, state, layer_types, min(clear) > (0.01 if half else 1e-4),
+                         m.batch if "local_cache_length" in meta else None)
         if not errors:
             print(f"{prompt}, {kind}: no position to compare")
             continue
