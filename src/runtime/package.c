@@ -13,17 +13,24 @@ static bool is_model(const char *path)
     return kind == MODEL_PATH_MLMODELC || kind == MODEL_PATH_MLPACKAGE || kind == MODEL_PATH_MLMODEL;
 }
 
+/* Length of the name without the extension of a model; the whole length when it has none. */
+static size_t stem_length(const char *name)
+{
+    static const char *const extensions[] = {".mlmodelc", ".mlpackage"};
+    for (size_t i = 0; i < sizeof extensions / sizeof *extensions; i++)
+        if (has_suffix(name, extensions[i]))
+            return strlen(name) - strlen(extensions[i]);
+    return strlen(name);
+}
+
 /* folder/name as it stands, else with the other extension; NULL when neither is a model. */
 static char *try_name(const char *folder, const char *name)
 {
     static const char *const extensions[] = {"", ".mlmodelc", ".mlpackage"};
-    char *stem = xstrdup(name);
-    size_t n = strlen(stem);
-    if (has_suffix(stem, ".mlmodelc") || has_suffix(stem, ".mlpackage"))
-        stem[n - strlen(".mlmodelc")] = '\0'; /* both extensions have ten characters */
     char *found = NULL;
     for (size_t i = 0; i < sizeof extensions / sizeof *extensions && !found; i++) {
-        char *file = i == 0 ? xstrdup(name) : xasprintf("%s%s", stem, extensions[i]);
+        char *file =
+            i == 0 ? xstrdup(name) : xasprintf("%.*s%s", (int)stem_length(name), name, extensions[i]);
         char *path = path_join(folder, file);
         if (is_model(path))
             found = path;
@@ -31,7 +38,6 @@ static char *try_name(const char *folder, const char *name)
             free(path);
         free(file);
     }
-    free(stem);
     return found;
 }
 
@@ -86,15 +92,8 @@ static char *chunk_name(const char *first, int i, int n)
     const char *at = strstr(first, "_chunk_");
     if (at && strlen(at) >= 9)
         return xasprintf("%.*s_chunk_%02d%s", (int)(at - first), first, i, at + 9);
-    char *stem = xstrdup(first), *name;
-    const char *extension = "";
-    if (has_suffix(first, ".mlmodelc") || has_suffix(first, ".mlpackage")) {
-        extension = first + strlen(first) - 10;
-        stem[strlen(first) - 10] = '\0';
-    }
-    name = xasprintf("%s_chunk_%02dof%02d%s", stem, i, n, extension);
-    free(stem);
-    return name;
+    size_t stem = stem_length(first);
+    return xasprintf("%.*s_chunk_%02dof%02d%s", (int)stem, first, i, n, first + stem);
 }
 
 static bool find_chunks(struct package *p, struct err *e)
@@ -196,9 +195,11 @@ static bool no_meta(const char *path, struct err *e)
     free(config);
     if (!path_exists(path))
         return err_set(e, ERR_FORMAT, "%s: no such folder", path);
-    if (is_model(path))
+    if (is_model(path) && (path_is_folder(path) || has_suffix(path, ".mlmodel")))
         return err_set(e, ERR_FORMAT, "%s: expected a package folder with meta.yaml, found a single model",
                        path);
+    if (!path_is_folder(path))
+        return err_set(e, ERR_FORMAT, "%s: expected a package folder or its meta.yaml, found a file", path);
     if (is_checkpoint)
         return err_set(e, ERR_FORMAT,
                        "%s: expected a package folder with meta.yaml, found a Hugging Face checkpoint (run "
