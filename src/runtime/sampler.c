@@ -36,6 +36,8 @@ bool sampler_new(struct sampler **out, const struct sampler_options *o, int64_t 
         return out_of_range("min-p", o->min_p, "0 to below 1", e);
     if (!(o->repetition_penalty > 0 && o->repetition_penalty <= 100))
         return out_of_range("repetition penalty", o->repetition_penalty, "above 0, at most 100", e);
+    if (o->repetition_window < 0)
+        return out_of_range("repetition window", (double)o->repetition_window, "0 or more", e);
     if (o->top_k < 0)
         return out_of_range("top-k", (double)o->top_k, "0 or more", e);
     struct sampler *s = xcalloc(1, sizeof *s);
@@ -119,14 +121,17 @@ int32_t sampler_pick(struct sampler *s, const float *logits, const int32_t *hist
         return sampler_argmax(l, s->vocab_size);
     for (int64_t i = 0; i < s->vocab_size; i++)
         if (l[i] == l[i] && l[i] != -INFINITY)
-            s->candidates[n_candidates++] = (struct candidate){l[i] / (float)s->o.temperature, (int32_t)i};
+            s->candidates[n_candidates++] = (struct candidate){l[i], (int32_t)i};
     if (n_candidates == 0)
         return 0;
     qsort(s->candidates, (size_t)n_candidates, sizeof *s->candidates, by_logit_descending);
     kept = s->o.top_k > 0 && s->o.top_k < n_candidates ? s->o.top_k : n_candidates;
     float best = s->candidates[0].logit, total = 0, sum = 0;
-    for (int64_t i = 0; i < kept; i++)
-        s->weights[i] = s->candidates[i].logit - best;
+    /* The difference first: its quotient by the smallest temperature is 0 for the best and -infinity for others. */
+    for (int64_t i = 0; i < kept; i++) {
+        float below = s->candidates[i].logit == best ? 0 : s->candidates[i].logit - best;
+        s->weights[i] = below == 0 ? 0 : (float)((double)below / s->o.temperature);
+    }
     s->k->exp(s->weights, s->weights, kept);
     for (int64_t i = 0; i < kept; i++)
         total += s->weights[i];
