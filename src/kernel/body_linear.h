@@ -196,17 +196,79 @@ static ALWAYS_INLINE int64_t most(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
+/* The stretches of x that are not zero, in blocks of ZERO_BLOCK: an expert that was not chosen leaves its columns zero,
+ * and its weights need not be read. Zeros add nothing to a lane, so the sums are the same bits. */
+#define ZERO_BLOCK 256
+#define RUNS_MAX 128
+
+struct runs {
+    int n; /* 0: walk everything */
+    int64_t begin[RUNS_MAX], end[RUNS_MAX];
+};
+
+static NEVER_INLINE void find_runs(struct runs *r, const float *x, int64_t n)
+{
+    bool gaps = false;
+    r->n = 0;
+    for (int64_t i = 0; i < n; i += ZERO_BLOCK) {
+        int64_t end = least(n, i + ZERO_BLOCK), k = i;
+        while (k < end && x[k] == 0)
+            k++;
+        if (k == end) {
+            gaps = true;
+        } else if (r->n > 0 && r->end[r->n - 1] == i) {
+            r->end[r->n - 1] = end;
+        } else if (r->n == RUNS_MAX) {
+            r->n = 0;
+            return;
+        } else {
+            r->begin[r->n] = i;
+            r->end[r->n++] = end;
+        }
+    }
+    if (!gaps || r->n == 0)
+        r->n = 0;
+}
+
+/* stream_dots over the runs alone. */
+static ALWAYS_INLINE void stream_dots_runs(float sums[8], const float *x, const void *const row[BLOCK_STREAM],
+                                           const struct runs *runs, bool is_f16)
+{
+    vf acc[8];
+    UNROLL_ALL
+    for (int r = 0; r < 8; r++)
+        acc[r] = v_set1(0.0f);
+    for (int k = 0; k < runs->n; k++) {
+        int64_t i = runs->begin[k], n = runs->end[k];
+        for (; i + 16 <= n; i += 16)
+            stream_step(acc, x, row, i, is_f16);
+        if (i < n) {
+            vf a = v_load_part(x + i, n - i);
+            UNROLL_ALL
+            for (int r = 0; r < BLOCK_STREAM; r++)
+                acc[r] = v_fma(a, v_load_weight_part(row[r], i, n - i, is_f16), acc[r]);
+        }
+    }
+    v_tree_x8(sums, acc);
+}
+
 /* One activation row. Stream s takes the outputs of the s-th part of the range. */
 static ALWAYS_INLINE void linear_row(float *y, const float *x, const void *w, const float *bias, int64_t n_in,
                                      int64_t begin, int64_t end, bool is_f16)
 {
     int64_t n = (end - begin + BLOCK_STREAM - 1) / BLOCK_STREAM;
+    struct runs runs = {0};
+    if (n_in > ZERO_BLOCK)
+        find_runs(&runs, x, n_in);
     for (int64_t i = 0; i < n; i++) {
         const void *row[BLOCK_STREAM];
         float sums[8];
         for (int64_t s = 0; s < BLOCK_STREAM; s++)
             row[s] = weight_at(w, least(begin + s * n + i, end - 1) * n_in, is_f16);
-        stream_dots(sums, x, row, n_in, PREFETCH_BYTES, is_f16);
+        if (runs.n > 0)
+            stream_dots_runs(sums, x, row, &runs, is_f16);
+        else
+            stream_dots(sums, x, row, n_in, PREFETCH_BYTES, is_f16);
         for (int64_t s = 0; s < BLOCK_STREAM && begin + s * n + i < end; s++) {
             int64_t o = begin + s * n + i;
             y[o] = bias ? sums[s] + bias[o] : sums[s];

@@ -55,6 +55,7 @@ struct kernels {
 
     /* y[t][o] = sum_i x[t][i] * w[o][i] (+ bias[o] after the sum), t < n_rows, begin <= o < end.
      * x [n_rows, n_in] with row stride x_stride, w [n_out, n_in] dense, y row stride y_stride (y points at o = 0),
+     * Weights are finite; columns where a row of x is zero may be left unread (chosen experts).
      * bias [n_out] or NULL. scratch: KERNEL_LINEAR_SCRATCH(n_in) floats, used when n_rows > 1. */
     void (*linear_f16)(float *y, int64_t y_stride, const float *x, int64_t x_stride, const f16 *w,
                        const float *bias, int64_t n_rows, int64_t n_in, int64_t begin, int64_t end,

@@ -414,9 +414,9 @@ static void test_write_out_of_range(void **state)
             assert_int_equal(e.code, ERR_FAILED);
             assert_non_null(strstr(e.msg, "outside"));
             {
-                f16 after[2 * 2 * S * D];
-                engine_state_read(entry, after);
-                assert_memory_equal(before, after, sizeof before);
+                f16 held[2 * 2 * S * D];
+                engine_state_read(entry, held);
+                assert_memory_equal(before, held, sizeof before);
             }
         }
         /* The run is good for further calls: the last place that fits. */

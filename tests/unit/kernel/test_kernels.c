@@ -400,6 +400,30 @@ static void check_gated_delta(const char *what, const struct kernels *k)
 
 /* the three go together: test_kernel_fixed.c */
 #define CHECK_FIXED(member, k) assert_non_null((k)->member)
+/* A row with zero stretches: the same bits whether they are walked (several rows) or left out (one row). */
+static void check_linear_zeros(const char *what, const struct kernels *k)
+{
+    struct random_state r = {0x77};
+    for (int round = 0; round < 24; round++) {
+        struct guard_pool pool = {.n = 0};
+        int64_t n_in = random_between(&r, 1, 2100), n_out = random_between(&r, 1, 9);
+        f16 *w = guarded_f16(&pool, &r, n_in * n_out, NUMBERS_PLAIN);
+        float *x = guarded_floats(&pool, &r, n_in, NUMBERS_PLAIN), *y[2];
+        float *scratch = guard_alloc(&pool, KERNEL_LINEAR_SCRATCH(n_in) * sizeof(float));
+        for (int64_t i = 0; i < n_in; i += 256) {
+            bool zero = random_between(&r, 0, 2) > 0;
+            for (int64_t j = i; zero && j < n_in && j < i + 256; j++)
+                x[j] = 0;
+        }
+        for (int i = 0; i < 2; i++)
+            y[i] = guard_alloc(&pool, (size_t)n_out * sizeof(float));
+        scalar->linear_f16(y[0], n_out, x, n_in, w, NULL, 1, n_in, 0, n_out, scratch);
+        k->linear_f16(y[1], n_out, x, n_in, w, NULL, 1, n_in, 0, n_out, scratch);
+        assert_same_floats(what, y[1], y[0], n_out);
+        guard_free_all(&pool);
+    }
+}
+
 #define CHECK_UNARY(member, k)                                                                               \
     do {                                                                                                     \
         check_unary(#member, scalar->member, (k)->member);                                                   \
@@ -412,7 +436,11 @@ static void check_gated_delta(const char *what, const struct kernels *k)
 #define CHECK_RMS_NORM(member, k) check_rms_norm(#member, k)
 #define CHECK_LAYER_NORM(member, k) check_layer_norm(#member, k)
 #define CHECK_ROPE(member, k) check_rope(#member, k)
-#define CHECK_LINEAR_F16(member, k) check_linear(#member, k, true)
+#define CHECK_LINEAR_F16(member, k)                                                                          \
+    do {                                                                                                     \
+        check_linear(#member, k, true);                                                                      \
+        check_linear_zeros(#member, k);                                                                      \
+    } while (0)
 #define CHECK_LINEAR_F32(member, k) check_linear(#member, k, false)
 #define CHECK_GATED_DELTA(member, k) check_gated_delta(#member, k)
 #define CHECK_ATTENTION(member, k) check_attention(#member, k)
