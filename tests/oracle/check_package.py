@@ -53,6 +53,22 @@ def checkpoint_tensors(folder):
     return out
 
 
+def read_plain(checkpoint):
+    """Every float tensor, as float64."""
+    out = {}
+    for path in glob.glob(os.path.join(checkpoint, "model*.safetensors")):
+        with open(path, "rb") as f:
+            header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+            data = np.frombuffer(f.read(), np.uint8)
+        for name, t in header.items():
+            if name != "__metadata__":
+                raw = data[t["data_offsets"][0] : t["data_offsets"][1]]
+                bf16 = t["dtype"] == "BF16"
+                v = (raw.view("<u2").astype(np.uint32) << 16).view(np.float32) if bf16 else raw.view({"F16": "<f2", "F32": "<f4"}[t["dtype"]])
+                out[name] = v.astype(np.float64).reshape(t["shape"])
+    return out
+
+
 def tensor_of(const_name, tensors):
     """model.layers.0.self_attn.q_proj.weight of layers_0_self_attn_q_proj_weight"""
     if not hasattr(tensor_of, "names"):
@@ -62,6 +78,62 @@ def tensor_of(const_name, tensors):
             if n.startswith("scaled "):
                 tensor_of.names[plain(n.removeprefix("scaled "))] = n
     return tensor_of.names.get(const_name)
+
+
+def qwen3_5_weights(checkpoint):
+    """Name of a constant -> what it must hold, for weights that are not a tensor as it lies."""
+    config = json.load(open(os.path.join(checkpoint, "config.json")))
+    if not config["model_type"].startswith("qwen3_5"):
+        return {}
+    heads, dim = (config.get("text_config", config)[k] for k in ("num_attention_heads", "head_dim"))
+    half = lambda v: v.astype(np.float16)
+    out, experts = {}, {}
+    for name, v in read_plain(checkpoint).items():
+        plain = name.removeprefix("model.").removeprefix("language_model.").replace(".", "_")
+        layer = "_".join(plain.split("_")[:2])
+        norms = ("layernorm_weight", "q_norm_weight", "k_norm_weight")
+        if plain.endswith(norms) or plain == "norm_weight":
+            out[plain] = half(v + 1)
+        elif "self_attn_q_proj" in plain:
+            parts = v.reshape(heads, 2, dim, -1)
+            out[plain] = half(parts[:, 0])
+            out[plain.replace("q_proj", "gate_proj")] = half(parts[:, 1] / 2)
+        elif plain.endswith("in_proj_b_weight") or plain.endswith("shared_expert_gate_weight"):
+            out[plain] = half(v / 2)
+        elif plain.endswith("A_log"):
+            out[layer + "_linear_attn_decay_rate"] = half(-np.exp(v))
+        elif plain.endswith("dt_bias"):
+            out[layer + "_linear_attn_in_proj_a_bias"] = half(v)
+        elif plain.endswith("conv1d_weight"):
+            for t in range(v.shape[2]):
+                out[f"{plain}_{t}"] = half(v[:, 0, t])
+        elif plain.endswith("mlp_gate_weight"):
+            out[layer + "_mlp_router_weight"] = half(v)
+        elif plain.endswith("experts_gate_up_proj"):
+            width = v.shape[1] // 2
+            out[layer + "_mlp_experts_gate_proj_weight"] = half(v[:, :width])
+            out[layer + "_mlp_experts_up_proj_weight"] = half(v[:, width:])
+        elif plain.endswith("experts_down_proj"):
+            out[layer + "_mlp_experts_down_proj_weight"] = half(v.transpose(1, 0, 2))
+        elif ".mlp.experts." in name:
+            number, what = name.split(".mlp.experts.")[1].split(".", 1)
+            experts.setdefault((layer, what), {})[int(number)] = v
+    for (layer, what), each in experts.items():
+        rows = np.stack([each[i] for i in range(len(each))])
+        rows = rows.transpose(1, 0, 2) if what.startswith("down") else rows
+        out[f"{layer}_mlp_experts_{what.replace('.', '_')}"] = half(rows)
+    return out
+
+
+def chunk_constant(name, shape):
+    """The masks of the chunked delta rule and the order of experts."""
+    i, j = np.arange(shape[-2])[:, None], np.arange(shape[-1])[None]
+    if name == "expert_order":
+        return np.broadcast_to(np.arange(shape[1], 0, -1.0)[None, :, None, None], shape)
+    if name.startswith("chunk_level_"):
+        b = 2 ** int(name.removeprefix("chunk_level_"))
+        return (i // (2 * b) == j // (2 * b)) & (i // b % 2 == 1) & (j // b % 2 == 0)
+    return {"chunk_through": j <= i, "chunk_before": j < i, "chunk_after": i > j, "chunk_identity": i == j}.get(name)
 
 
 # Constants that are not weights, by name: what they must hold.
@@ -79,7 +151,7 @@ def head_rows(const_name, tensors, seen):
     return tensors.get("lm_head.weight", embedding_table(tensors))
 
 
-def check(path, tensors):
+def check(path, tensors, special):
     model = ct.models.MLModel(path, skip_model_load=True)
     spec = model.get_spec()
     assert spec.specificationVersion == 9, spec.specificationVersion
@@ -103,7 +175,13 @@ def check(path, tensors):
                 continue
             assert v.dtype == np.float16, (op.name, v.dtype)
             head = head_rows(op.name, tensors, row)
-            if tensor:
+            mask = chunk_constant(op.name, v.shape) if v.ndim == 4 else None
+            if mask is not None:
+                assert (v.reshape(mask.shape) == mask).all(), op.name
+                continue
+            if op.name in special:
+                expected = special[op.name]
+            elif tensor:
                 expected = tensors[tensor]
             elif head is not None:
                 expected = head[row : row + v.shape[0]]
@@ -137,10 +215,10 @@ def check(path, tensors):
 
 def main():
     package, checkpoint = sys.argv[1:3]
-    tensors = checkpoint_tensors(checkpoint)
+    tensors, special = checkpoint_tensors(checkpoint), qwen3_5_weights(checkpoint)
     parts = sorted(glob.glob(os.path.join(package, "*.mlpackage")))
     assert len(parts) >= 3, parts
-    assert sum(check(p, tensors) for p in parts) > 0
+    assert sum(check(p, tensors, special) for p in parts) > 0
 
 
 main()

@@ -3,7 +3,8 @@
 #include <math.h>
 #include "arch/family.h"
 
-static bool read_rope(const char *text, int64_t head_dim, struct arena *arena, struct arch_rope *r, struct err *e)
+static bool read_rope(const char *text, int64_t head_dim, struct arena *arena, struct arch_rope *r,
+                      struct err *e)
 {
     cJSON *config = NULL;
     if (!json_parse(&config, text, strlen(text), "config", e))
