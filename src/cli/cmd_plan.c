@@ -40,11 +40,9 @@ static bool plan_package(struct cli *c, const struct package_options *o, bool wi
 static bool plan_model(const char *path, const char *function, const struct package_options *o, struct err *e)
 {
     struct mil_model *m = NULL;
-    bool ok = mil_model_open(&m, path, 0, e), found = false;
-    struct engine_options options = {
-        .precision = o->precision && strcmp(o->precision, "fp32") == 0   ? ENGINE_FP32
-                     : o->precision && strcmp(o->precision, "fp16") == 0 ? ENGINE_FP16
-                                                                         : ENGINE_DEFAULT};
+    struct engine_options options = {0};
+    bool ok = package_precision(o->precision, &options.precision, e) && mil_model_open(&m, path, 0, e),
+         found = false;
     for (int i = 0; ok && i < m->program->n_functions; i++) {
         const struct mil_function *f = m->program->functions[i];
         const struct mil_function_description *d = mil_function_description_find(m, f->name);

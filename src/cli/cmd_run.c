@@ -9,6 +9,9 @@
 #define PROMPT_BYTES_MAX ((size_t)64 << 20)
 /* Prompts longer than this get a progress line. */
 #define PROGRESS_TOKENS 256
+/* Of options that were not given. */
+#define UNSET (-1e300)
+#define UNSET_INT INT64_MIN
 
 struct run {
     struct package_options package;
@@ -48,15 +51,15 @@ static bool make_sampler(const struct run *r, const struct model *m, struct samp
     bool recommended = m->package->has_sampling && p->do_sample;
     struct sampler_options o = {
         .greedy = r->greedy,
-        .temperature = r->temperature >= 0 ? r->temperature
-                       : recommended       ? p->temperature
-                                           : 0,
-        .top_k = r->top_k >= 0 ? r->top_k
-                 : recommended ? p->top_k
-                               : 0,
-        .top_p = r->top_p > 0  ? r->top_p
-                 : recommended ? p->top_p
-                               : 1,
+        .temperature = r->temperature != UNSET ? r->temperature
+                       : recommended           ? p->temperature
+                                               : 0,
+        .top_k = r->top_k != UNSET_INT ? r->top_k
+                 : recommended         ? p->top_k
+                                       : 0,
+        .top_p = r->top_p != UNSET ? r->top_p
+                 : recommended     ? p->top_p
+                                   : 1,
         .min_p = r->min_p,
         .repetition_penalty = r->repeat_penalty,
         .repetition_window = r->repeat_last_n,
@@ -171,7 +174,8 @@ done:
 
 int cmd_run(struct cli *c, int argc, char **argv)
 {
-    struct run r = {.n = 128, .temperature = -1, .top_p = -1, .top_k = -1, .seed = -1, .repeat_penalty = 1};
+    struct run r = {
+        .n = 128, .temperature = UNSET, .top_p = UNSET, .top_k = UNSET_INT, .seed = -1, .repeat_penalty = 1};
     struct err e = {0};
     struct model *m = NULL;
     struct tokenizer *t = NULL;

@@ -2,17 +2,24 @@
 #include <string.h>
 #include "cli/package_options.h"
 
-bool package_options_open(struct cli *c, const struct package_options *o, struct model **out, struct err *e)
+bool package_precision(const char *name, enum engine_precision *out, struct err *e)
 {
     static const char *const names[] = {"default", "fp32", "fp16"};
+    *out = ENGINE_DEFAULT;
+    for (int i = 0; name && i < 3; i++)
+        if (strcmp(name, names[i]) == 0) {
+            *out = (enum engine_precision)i;
+            return true;
+        }
+    return !name || err_set(e, ERR_USAGE, "--precision: expected default, fp32 or fp16, found '%s'", name);
+}
+
+bool package_options_open(struct cli *c, const struct package_options *o, struct model **out, struct err *e)
+{
     struct model_options options = {.n_threads = (int)o->n_threads, .log = &c->log};
-    bool known = !o->precision;
     *out = NULL;
-    for (int i = 0; i < 3 && !known; i++)
-        if ((known = strcmp(o->precision, names[i]) == 0))
-            options.precision = (enum engine_precision)i;
-    if (!known)
-        return err_set(e, ERR_USAGE, "--precision: expected default, fp32 or fp16, found '%s'", o->precision);
+    if (!package_precision(o->precision, &options.precision, e))
+        return false;
     if (o->n_threads < 0 || o->n_threads > 1024)
         return err_set(e, ERR_USAGE, "--threads: expected 1 to 1024, found %lld", (long long)o->n_threads);
     if (!o->path)

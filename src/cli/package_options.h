@@ -19,6 +19,8 @@ struct package_options {
         "--precision", CLI_STRING, &(p).precision, "MODE", "default, fp32 or fp16 (op by op)"                \
     }
 
+/* ERR_USAGE for a name that there is not. name NULL: the default. */
+bool package_precision(const char *name, enum engine_precision *out, struct err *e) MUST_CHECK;
 bool package_options_open(struct cli *c, const struct package_options *o, struct model **out,
                           struct err *e) MUST_CHECK;
 /* Text -> ids with the post-processor's tokens; every id must be one of the model's. */

@@ -272,6 +272,12 @@ void package_close(struct package *p)
 
 bool package_tokenizer(const struct package *p, struct tokenizer **out, struct err *e)
 {
+    char *path = path_join(p->path, "tokenizer.json");
+    bool exists = path_exists(path);
+    free(path);
+    *out = NULL;
+    if (!exists)
+        return err_set(e, ERR_FORMAT, "%s: no tokenizer.json, so the package runs on token ids alone", p->path);
     return tokenizer_open(out, p->path, e);
 }
 
