@@ -9,8 +9,19 @@ static bool plan_part(struct model *m, struct model_part *part, const char *path
 {
     struct engine_shape shape = {.input = flexible_input, .rank = 2, .dims = {1, tokens}};
     struct engine_options options = {.kernels = m->kernels, .precision = o->precision};
-    (void)path;
-    return engine_plan_new(out, part->mil, function, &shape, flexible_input ? 1 : 0, &options, e);
+    const struct mil_function *f = mil_function_find(part->mil, function);
+    const char *first_input = flexible_input ? flexible_input : "hidden_states";
+    bool found = false;
+    for (int i = 0; f && i < f->n_inputs; i++)
+        found = found || strcmp(f->inputs[i]->name, first_input) == 0;
+    if (f && !found)
+        return err_set(e, ERR_FORMAT, "%s: function %s has no input %s: another part of the package?", path,
+                       function, first_input);
+    if (engine_plan_new(out, part->mil, function, &shape, flexible_input ? 1 : 0, &options, e))
+        return true;
+    if (e->code == ERR_USAGE) /* a shape that meta.yaml asks for and the model does not have */
+        e->code = ERR_FORMAT;
+    return false;
 }
 
 /* An input or output with a dtype and shape that the contract asks for; dims of -1 are free. */

@@ -277,7 +277,8 @@ bool package_tokenizer(const struct package *p, struct tokenizer **out, struct e
     free(path);
     *out = NULL;
     if (!exists)
-        return err_set(e, ERR_FORMAT, "%s: no tokenizer.json, so the package runs on token ids alone", p->path);
+        return err_set(e, ERR_FORMAT, "%s: no tokenizer.json, so the package runs on token ids alone",
+                       p->path);
     return tokenizer_open(out, p->path, e);
 }
 
