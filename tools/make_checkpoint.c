@@ -1,7 +1,9 @@
 /* Writes a checkpoint with the shapes of a published model and random weights: for measuring conversion and
  * speed without a download. The same seed gives the same bytes.
  *
- * make_checkpoint DIR [--layers N] [--seed N] [--size 0.6b|1.7b|4b] [--dtype bf16|f16|f32]
+ * make_checkpoint DIR [--layers N] [--seed N] [--size 0.6b|1.7b|4b|e2b|e4b] [--dtype bf16|f16|f32]
+ *
+ * Sizes in b are Qwen3 models, e2b and e4b the text parts of Gemma 4 ones (10 and 15 GB in bf16).
  *
  * Weights are about normal with the spread of trained ones (0.02), norms are near 1.
  */
@@ -17,17 +19,21 @@ struct shape {
     const char *name;
     int hidden, intermediate, layers, heads, kv_heads, head_dim, vocab;
     bool tied;
+    int n_shared; /* layers without keys of their own; 0: a Qwen3 model, else a Gemma 4 one */
 };
 
 static const struct shape sizes[] = {
-    {"0.6b", 1024, 3072, 28, 16, 8, 128, 151936, true},
-    {"1.7b", 2048, 6144, 28, 16, 8, 128, 151936, true},
-    {"4b", 2560, 9728, 36, 32, 8, 128, 151936, true},
+    {"0.6b", 1024, 3072, 28, 16, 8, 128, 151936, true, 0},
+    {"1.7b", 2048, 6144, 28, 16, 8, 128, 151936, true, 0},
+    {"4b", 2560, 9728, 36, 32, 8, 128, 151936, true, 0},
+    {"e2b", 1536, 6144, 35, 8, 1, 256, 262144, true, 20},
+    {"e4b", 2560, 10240, 42, 8, 2, 256, 262144, true, 18},
 };
 
 struct tensor {
     char name[96];
     long rows, columns; /* columns 0: a vector */
+    float level;        /* of a vector's numbers */
 };
 
 #define TENSORS_MAX 1024
@@ -42,6 +48,7 @@ static void add(long rows, long columns, const char *name)
     snprintf(t->name, sizeof t->name, "%s", name);
     t->rows = rows;
     t->columns = columns;
+    t->level = 1;
 }
 
 static void add_layer(int layer, long rows, long columns, const char *name)
@@ -51,8 +58,51 @@ static void add_layer(int layer, long rows, long columns, const char *name)
     add(rows, columns, full);
 }
 
+/* Gemma 4: every period-th layer attends globally, with heads twice as wide; E2B 5, E4B 6. */
+static int period_of(const struct shape *s)
+{
+    return s->layers % 6 == 0 ? 6 : 5;
+}
+
+static void list_gemma4(const struct shape *s)
+{
+    add(s->vocab, s->hidden, "model.embed_tokens.weight");
+    add(s->vocab, s->layers * 256L, "model.embed_tokens_per_layer.weight");
+    add(s->layers * 256L, s->hidden, "model.per_layer_model_projection.weight");
+    add(256, 0, "model.per_layer_projection_norm.weight");
+    for (int i = 0; i < s->layers; i++) {
+        bool shares = i >= s->layers - s->n_shared;
+        long dim = (i + 1) % period_of(s) == 0 ? 2L * s->head_dim : s->head_dim;
+        long mlp = shares && s->n_shared == 20 ? 2L * s->intermediate : s->intermediate;
+        static const char *const norms[] = {
+            "input_layernorm.weight", "post_attention_layernorm.weight", "pre_feedforward_layernorm.weight",
+            "post_feedforward_layernorm.weight", "post_per_layer_input_norm.weight"};
+        for (int k = 0; k < 5; k++)
+            add_layer(i, s->hidden, 0, norms[k]);
+        add_layer(i, 1, 0, "layer_scalar");
+        add_layer(i, s->hidden, mlp, "mlp.down_proj.weight");
+        add_layer(i, mlp, s->hidden, "mlp.gate_proj.weight");
+        add_layer(i, mlp, s->hidden, "mlp.up_proj.weight");
+        add_layer(i, 256, s->hidden, "per_layer_input_gate.weight");
+        add_layer(i, s->hidden, 256, "per_layer_projection.weight");
+        add_layer(i, s->hidden, s->heads * dim, "self_attn.o_proj.weight");
+        add_layer(i, s->heads * dim, s->hidden, "self_attn.q_proj.weight");
+        add_layer(i, dim, 0, "self_attn.q_norm.weight");
+        /* scores have no other scale */
+        tensors[n_tensors - 1].level = 1.0f / sqrtf((float)dim);
+        add_layer(i, dim, 0, "self_attn.k_norm.weight");
+        add_layer(i, s->kv_heads * dim, s->hidden, "self_attn.k_proj.weight");
+        add_layer(i, s->kv_heads * dim, s->hidden, "self_attn.v_proj.weight");
+    }
+    add(s->hidden, 0, "model.norm.weight");
+}
+
 static void list_tensors(const struct shape *s)
 {
+    if (s->n_shared) {
+        list_gemma4(s);
+        return;
+    }
     long width = (long)s->heads * s->head_dim, kv_width = (long)s->kv_heads * s->head_dim;
     add(s->vocab, s->hidden, "model.embed_tokens.weight");
     for (int i = 0; i < s->layers; i++) {
@@ -120,6 +170,24 @@ static int die(const char *what)
     return 1;
 }
 
+static void print_gemma4_config(FILE *f, const struct shape *s)
+{
+    fprintf(
+        f,
+        "{\n  \"architectures\": [\"Gemma4ForCausalLM\"],\n  \"model_type\": \"gemma4_text\",\n  "
+        "\"hidden_size\": %d,\n  \"intermediate_size\": %d,\n  \"num_hidden_layers\": %d,\n  "
+        "\"num_attention_heads\": %d,\n  \"num_key_value_heads\": %d,\n  \"head_dim\": %d,\n  "
+        "\"global_head_dim\": %d,\n  \"vocab_size\": %d,\n  \"vocab_size_per_layer_input\": %d,\n  "
+        "\"hidden_size_per_layer_input\": 256,\n  \"sliding_window\": 512,\n  "
+        "\"num_kv_shared_layers\": %d,\n  \"use_double_wide_mlp\": %s,\n  "
+        "\"final_logit_softcapping\": 30.0,\n  \"max_position_embeddings\": 131072,\n  \"layer_types\": [",
+        s->hidden, s->intermediate, s->layers, s->heads, s->kv_heads, s->head_dim, 2 * s->head_dim, s->vocab,
+        s->vocab, s->n_shared, s->n_shared == 20 ? "true" : "false");
+    for (int i = 0; i < s->layers; i++)
+        fprintf(f, "%s\"%s_attention\"", i ? ", " : "", (i + 1) % period_of(s) == 0 ? "full" : "sliding");
+    fprintf(f, "]\n}\n");
+}
+
 static bool write_config(const char *folder, const struct shape *s, const char *dtype)
 {
     char path[1024];
@@ -127,6 +195,10 @@ static bool write_config(const char *folder, const struct shape *s, const char *
     FILE *f = fopen(path, "w");
     if (!f)
         return false;
+    if (s->n_shared) {
+        print_gemma4_config(f, s);
+        return fclose(f) == 0;
+    }
     fprintf(f,
             "{\n  \"architectures\": [\"Qwen3ForCausalLM\"],\n  \"model_type\": \"qwen3\",\n  "
             "\"hidden_size\": %d,\n"
@@ -184,7 +256,7 @@ static bool write_weights(const char *folder, uint64_t seed, const char *dtype)
             long count = left < BLOCK ? left : BLOCK;
             for (long k = 0; k < count; k++) {
                 float w = random_weight(&state);
-                float v = is_norm ? 1.0f + 0.1f * w : 0.02f * w;
+                float v = is_norm ? tensors[i].level * (1.0f + 0.1f * w) : 0.02f * w;
                 uint16_t h = bytes == 2 && type_name[0] == 'B' ? to_bf16(v) : to_f16(v);
                 if (bytes == 4)
                     memcpy(block + 4 * k, &v, 4);
@@ -224,12 +296,16 @@ int main(int argc, char **argv)
     }
     if (!folder || layers < 0 || layers > 80 ||
         (strcmp(dtype, "bf16") && strcmp(dtype, "f16") && strcmp(dtype, "f32"))) {
-        fprintf(stderr, "usage: make_checkpoint DIR [--size 0.6b|1.7b|4b] [--layers N] [--seed N] "
+        fprintf(stderr, "usage: make_checkpoint DIR [--size 0.6b|1.7b|4b|e2b|e4b] [--layers N] [--seed N] "
                         "[--dtype bf16|f16|f32]\n");
         return 2;
     }
     if (layers)
         s.layers = layers;
+    if (layers && s.n_shared) {
+        fprintf(stderr, "make_checkpoint: Gemma 4 models have their own number of layers\n");
+        return 2;
+    }
     mkdir(folder, 0777);
     list_tensors(&s);
     if (!write_config(folder, &s, dtype) || !write_weights(folder, seed, dtype))

@@ -402,23 +402,15 @@ static bool write_parts(struct conversion *c, uint64_t work_bytes, struct conver
 
 static void fill_report(const struct conversion *c, struct convert_report *r)
 {
-    struct buf names;
-    buf_init(&names, 4096);
     for (int i = 0; i < c->tensors->n_tensors; i++) {
-        const struct st_tensor *t = &c->tensors->tensors[i];
-        if (c->model->tensor_used[i]) {
-            r->n_tensors_used++;
-            r->bytes_read += t->bytes;
+        if (!c->model->tensor_used[i]) {
+            r->n_tensors_left_out++;
             continue;
         }
-        if (r->n_tensors_left_out++ < 3)
-            buf_printf(&names, "%s%s", r->n_tensors_left_out > 1 ? ", " : "", t->name);
+        r->n_tensors_used++;
+        r->bytes_read += c->tensors->tensors[i].bytes;
     }
-    if (r->n_tensors_left_out > 3)
-        buf_printf(&names, " and %d more", r->n_tensors_left_out - 3);
-    if (r->n_tensors_left_out > 0)
-        r->left_out = buf_take(&names, NULL);
-    buf_fini(&names);
+    r->left_out = convert_left_out(c->model);
 }
 
 static bool open_work(struct conversion *c, struct err *e)

@@ -39,7 +39,7 @@ struct convert_report {
     uint64_t bytes_read, bytes_written, dedup_bytes;
     uint64_t peak_anonymous; /* bytes */
     int n_tensors_used, n_tensors_left_out;
-    char *left_out; /* heap: names of tensors that are not needed, "a, b and 3 more"; NULL when none */
+    char *left_out; /* heap: what is not needed, "a.*, b.* (4) and 3 more"; NULL for nothing */
     bool has_tokenizer;
     int n_parts, n_resumed; /* written or kept */
 };

@@ -4,6 +4,8 @@
 
 #include "convert/parts.h"
 
+/* The tensors that no program took, in groups; heap, NULL for none. */
+char *convert_left_out(const struct arch_model *m);
 /* One line about a part that is done. */
 void convert_report_say(struct log *log, const struct convert_part *p);
 bool convert_report_write(const struct convert_options *o, const struct convert_report *r,
