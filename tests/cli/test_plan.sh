@@ -1,0 +1,125 @@
+# milkit plan from the outside: listings of packages and single models; what damaged packages say, in every command that
+# opens one.
+. "$SOURCE/tests/cli/packages.sh"
+make_package "$tiny" tiny -c 64 -b 8 --chunks 2
+
+# ---- listings ----
+expect 0 "chunk 2 of 2" "$MILKIT" plan tiny
+[ ! -s err.txt ] || fail "something on stderr: $(head -1 err.txt)"
+for word in "embeddings, 1 token" "embeddings, 8 tokens" "function infer" "function prefill" "LM head" "attention" "rms norm" \
+    "rope" "silu mul" "linear" "no devices"; do
+    grep -qF "$word" out.txt || fail "no '$word' in the listing"
+done
+[ "$(grep -c '  attention ' out.txt)" -eq 10 ] || fail "expected 5 layers of attention in two functions"
+grep -q '%' out.txt && fail "shares of the time without a measurement"
+expect 0 "%" "$MILKIT" plan tiny --measure
+chunk=tiny/qwen_FFN_PF_chunk_01of02
+expect 0 "function prefill" "$MILKIT" plan $chunk.mlmodelc
+cp out.txt compiled.txt
+expect 0 "function infer" "$MILKIT" plan $chunk.mlpackage
+cmp -s out.txt compiled.txt || fail "the two forms have different plans"
+expect 0 "function infer" "$MILKIT" plan $chunk.mlpackage --function infer
+grep -q prefill out.txt && fail "--function shows others, too"
+expect 0 "layer norm" "$MILKIT" plan $chunk.mlpackage --function infer --precision fp32
+expect 0 "round" "$MILKIT" plan $chunk.mlpackage --function infer --precision fp16
+expect 0 "gather" "$MILKIT" plan tiny/qwen_embeddings.mlpackage
+
+expect 2 "no function decode" "$MILKIT" plan $chunk.mlpackage --function decode
+expect 2 "expected" "$MILKIT" plan
+expect 2 "precision" "$MILKIT" plan tiny --precision double
+expect 2 "precision" "$MILKIT" plan $chunk.mlpackage --precision double
+expect 4 "no such folder" "$MILKIT" plan nowhere
+expect 3 "while_loop" "$MILKIT" plan "$DATA/packages/while_loop_fp16.mlpackage"
+expect 3 "neural network" "$MILKIT" plan "$DATA/packages/neuralnetwork.mlmodel"
+if [ -e /dev/full ]; then
+    "$MILKIT" plan tiny >/dev/full 2>err.txt
+    [ $? -eq 1 ] || fail "full disk: expected status 1"
+fi
+
+# ---- damaged packages ----
+rm -rf tiny/*.mlpackage
+break_package() {
+    rm -rf broken
+    cp -r tiny broken
+}
+# refused TEXT: run, logits and plan refuse the broken package with status 4 and the text
+refused() {
+    expect 4 "$1" "$MILKIT" plan broken
+    expect 4 "$1" "$MILKIT" run broken -p And -n 1
+    expect 4 "$1" "$MILKIT" logits broken --tokens 1 -o x.safetensors
+    [ ! -e x.safetensors ] || fail "a damaged package gave logits"
+}
+pointer() {
+    printf 'version https://git-lfs.github.com/spec/v1\noid sha256:%064d\nsize 12345\n' 7 >"$1"
+}
+first=broken/qwen_FFN_PF_chunk_01of02.mlmodelc
+
+break_package
+truncate -s 5000 $first/weights/weight.bin
+refused weight.bin
+break_package
+rm $first/weights/weight.bin
+refused weight.bin
+break_package
+pointer $first/weights/weight.bin
+refused LFS
+break_package
+pointer $first/model.mil
+refused LFS
+break_package
+truncate -s 20 $first/coremldata.bin
+refused coremldata.bin
+break_package
+: >$first/coremldata.bin
+refused coremldata.bin
+break_package
+head -c 100 /dev/zero >$first/coremldata.bin
+refused coremldata.bin
+break_package
+truncate -s $(($(wc -c <$first/model.mil) / 2)) $first/model.mil
+refused model.mil
+break_package
+sed -i 's/layer_norm(/layer_morn(/' $first/model.mil
+expect 3 layer_morn "$MILKIT" plan broken
+break_package
+rm -r broken/qwen_FFN_PF_chunk_02of02.mlmodelc
+refused "chunk 2 of 2"
+break_package
+rm -r broken/qwen_lm_head.mlmodelc
+refused "LM head"
+break_package
+rm -r broken/qwen_lm_head.mlmodelc
+cp -r broken/qwen_embeddings.mlmodelc broken/qwen_lm_head.mlmodelc
+refused "hidden_states"
+break_package
+rm -r broken/qwen_FFN_PF_chunk_02of02.mlmodelc
+cp -r broken/qwen_lm_head.mlmodelc broken/qwen_FFN_PF_chunk_02of02.mlmodelc
+refused "no function infer"
+break_package
+sed -i 's/vocab_size: 2057/vocab_size: 2058/' broken/meta.yaml
+refused vocab_size
+break_package
+sed -i 's/batch_size: 8/batch_size: 16/' broken/meta.yaml
+refused "16"
+break_package
+sed -i 's/num_chunks: 2/num_chunks: 200/' broken/meta.yaml
+refused num_chunks
+break_package
+printf 'model_info: [\n' >broken/meta.yaml
+refused meta.yaml
+break_package
+sed -i 's/context_length: 64/context_length: 60/' broken/meta.yaml # fewer positions than the cache has: fine
+expect 0 "" "$MILKIT" run broken -p And -n 1 --greedy
+break_package
+printf '{"model": ' >broken/tokenizer.json
+expect 4 tokenizer.json "$MILKIT" run broken -p And -n 1
+expect 4 tokenizer.json "$MILKIT" eval broken --text "$DATA/models/eval.txt" --tokens 5
+break_package
+printf '{"eos_token_id": [' >broken/generation_config.json
+refused generation_config.json
+break_package
+printf '    monolithic_model: x.mlmodelc\n' >broken/extra.txt
+sed -i '/num_chunks/r broken/extra.txt' broken/meta.yaml
+sed -i 's/^ *monolithic_model/    monolithic_model/' broken/meta.yaml
+expect 3 monolithic "$MILKIT" plan broken
+finish
