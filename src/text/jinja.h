@@ -36,6 +36,9 @@ struct jinja_variable {
     const char *name;
     struct str json;
     bool is_user; /* whether its strings are marked as user data */
+    /* Strings at these places that hold a JSON object are replaced by it: keys with dots between, "*" for all items
+     * of a list ("*.tool_calls.*.function.arguments"). NULL: none. */
+    const char *decode_path;
 };
 
 struct jinja_options {

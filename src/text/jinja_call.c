@@ -13,8 +13,8 @@ struct value function_value(struct jinja *j, const struct builtin *b, struct val
 
 /* --- parameters of builtins --- */
 
-void args_bind(struct jinja *j, const char *function, const char *spec, const struct call_args *a,
-               struct value *out)
+void parameters_bind(struct jinja *j, const char *function, const char *spec, const struct call_args *a,
+                     struct value *out)
 {
     size_t n = 0;
     const char *names[8];
@@ -50,17 +50,17 @@ void args_bind(struct jinja *j, const char *function, const char *spec, const st
                              names[i]);
 }
 
-bool arg_bool(struct jinja *j, struct value v, bool otherwise)
+bool parameter_bool(struct jinja *j, struct value v, bool otherwise)
 {
     return v.type == VALUE_MISSING ? otherwise : value_is_true(j, v);
 }
 
-int64_t arg_int(struct jinja *j, struct value v, int64_t otherwise, const char *what)
+int64_t parameter_int(struct jinja *j, struct value v, int64_t otherwise, const char *what)
 {
     return v.type == VALUE_MISSING ? otherwise : value_to_index(j, v, what);
 }
 
-const struct text *arg_text(struct jinja *j, struct value v, const char *what)
+const struct text *parameter_text(struct jinja *j, struct value v, const char *what)
 {
     if (v.type == VALUE_UNDEFINED)
         fail_undefined(j, v);
@@ -111,16 +111,16 @@ static struct call_args eval_arguments(struct jinja *j, const struct argument_no
     if (n) {
         struct list *positional = list_new(j, n->positional.n);
         for (size_t i = 0; i < n->positional.n; i++)
-            list_push(j, positional, eval(j, n->positional.p[i]));
+            list_push(j, positional, eval_node(j, n->positional.p[i]));
         for (size_t i = 0; i < n->named.n; i++)
-            push_named(j, &a, &capacity, n->names[i], eval(j, n->named.p[i]));
+            push_named(j, &a, &capacity, n->names[i], eval_node(j, n->named.p[i]));
         if (n->more_positional) {
-            struct list *more = value_to_list(j, eval(j, n->more_positional));
+            struct list *more = value_to_list(j, eval_node(j, n->more_positional));
             for (size_t i = 0; i < more->n; i++)
                 list_push(j, positional, more->items[i]);
         }
         if (n->more_named)
-            push_named_unpacked(j, &a, &capacity, eval(j, n->more_named));
+            push_named_unpacked(j, &a, &capacity, eval_node(j, n->more_named));
         a.positional = positional->items;
         a.n = positional->n;
     }
@@ -137,7 +137,7 @@ static void at_node(struct jinja *j, const struct node *n)
 
 struct value eval_call(struct jinja *j, const struct node *n, const struct value *caller)
 {
-    struct value callee = eval(j, n->a);
+    struct value callee = eval_node(j, n->a);
     struct call_args a = eval_arguments(j, n->arguments, caller);
     at_node(j, n);
     return value_call(j, callee, &a);
@@ -155,7 +155,7 @@ struct value eval_filter(struct jinja *j, const struct node *n, struct value inp
 
 struct value eval_test(struct jinja *j, const struct node *n)
 {
-    struct value input = eval(j, n->a);
+    struct value input = eval_node(j, n->a);
     struct call_args a = eval_arguments(j, n->arguments, NULL);
     at_node(j, n);
     if (!n->builtin)
@@ -251,7 +251,7 @@ static void bind_macro(struct jinja *j, const struct macro_definition *d, const 
     for (size_t i = 0; i < d->n_parameters; i++) {
         struct value v = bound[i];
         if (v.type == VALUE_MISSING && i >= n_required)
-            v = eval(j, d->defaults.p[i - n_required]);
+            v = eval_node(j, d->defaults.p[i - n_required]);
         else if (v.type == VALUE_MISSING)
             v = value_undefined_hint(
                 j, arena_printf(j->arena, "parameter '%.*s' was not provided",

@@ -487,10 +487,10 @@ struct value value_item(struct jinja *j, struct value v, struct value key)
 
 static struct value eval_condition(struct jinja *j, const struct node *n)
 {
-    if (value_is_true(j, eval(j, n->b)))
-        return eval(j, n->a);
+    if (value_is_true(j, eval_node(j, n->b)))
+        return eval_node(j, n->a);
     if (n->c)
-        return eval(j, n->c);
+        return eval_node(j, n->c);
     return value_undefined_hint(j,
                                 arena_printf(j->arena,
                                              "the inline if-expression on line %d evaluated to false and no "
@@ -500,9 +500,9 @@ static struct value eval_condition(struct jinja *j, const struct node *n)
 
 static struct value eval_compare(struct jinja *j, const struct node *n)
 {
-    struct value a = eval(j, n->a);
+    struct value a = eval_node(j, n->a);
     for (size_t i = 0; i < n->list.n; i++) {
-        struct value b = eval(j, n->list.p[i]);
+        struct value b = eval_node(j, n->list.p[i]);
         at_node(j, n->list.p[i]);
         if (!value_compare(j, a, n->operators[i], b))
             return value_bool(false);
@@ -515,7 +515,7 @@ static struct value eval_concat(struct jinja *j, const struct node *n)
 {
     struct list *parts = list_new(j, n->list.n);
     for (size_t i = 0; i < n->list.n; i++)
-        list_push(j, parts, eval(j, n->list.p[i]));
+        list_push(j, parts, eval_node(j, n->list.p[i]));
     at_node(j, n);
     struct builder *b = builder_begin(j);
     for (size_t i = 0; i < parts->n; i++)
@@ -525,7 +525,7 @@ static struct value eval_concat(struct jinja *j, const struct node *n)
 
 static struct value eval_sign(struct jinja *j, const struct node *n)
 {
-    struct value v = eval(j, n->a);
+    struct value v = eval_node(j, n->a);
     at_node(j, n);
     if (v.type == VALUE_UNDEFINED)
         fail_undefined(j, v);
@@ -542,7 +542,7 @@ static struct value eval_items(struct jinja *j, const struct node *n)
 {
     struct list *l = list_new(j, n->list.n);
     for (size_t i = 0; i < n->list.n; i++)
-        list_push(j, l, eval(j, n->list.p[i]));
+        list_push(j, l, eval_node(j, n->list.p[i]));
     return n->kind == NODE_LIST ? value_list(l) : value_tuple(l);
 }
 
@@ -550,8 +550,8 @@ static struct value eval_dict(struct jinja *j, const struct node *n)
 {
     struct dict *d = dict_new(j);
     for (size_t i = 0; i + 1 < n->list.n; i += 2) {
-        struct value key = eval(j, n->list.p[i]);
-        struct value value = eval(j, n->list.p[i + 1]);
+        struct value key = eval_node(j, n->list.p[i]);
+        struct value value = eval_node(j, n->list.p[i + 1]);
         at_node(j, n->list.p[i]);
         dict_put(j, d, key, value);
     }
@@ -561,9 +561,9 @@ static struct value eval_dict(struct jinja *j, const struct node *n)
 static struct value eval_slice(struct jinja *j, const struct node *n)
 {
     struct slice *s = JINJA_NEW(j, struct slice);
-    s->start = n->a ? eval(j, n->a) : value_none();
-    s->stop = n->b ? eval(j, n->b) : value_none();
-    s->step = n->c ? eval(j, n->c) : value_none();
+    s->start = n->a ? eval_node(j, n->a) : value_none();
+    s->stop = n->b ? eval_node(j, n->b) : value_none();
+    s->step = n->c ? eval_node(j, n->c) : value_none();
     return (struct value){.type = VALUE_SLICE, .slice = s};
 }
 
@@ -586,16 +586,16 @@ static struct value eval_kind(struct jinja *j, const struct node *n)
     case NODE_PLUS:
         return eval_sign(j, n);
     case NODE_NOT:
-        return value_bool(!value_is_true(j, eval(j, n->a)));
+        return value_bool(!value_is_true(j, eval_node(j, n->a)));
     case NODE_AND:
-        a = eval(j, n->a);
-        return value_is_true(j, a) ? eval(j, n->b) : a;
+        a = eval_node(j, n->a);
+        return value_is_true(j, a) ? eval_node(j, n->b) : a;
     case NODE_OR:
-        a = eval(j, n->a);
-        return value_is_true(j, a) ? a : eval(j, n->b);
+        a = eval_node(j, n->a);
+        return value_is_true(j, a) ? a : eval_node(j, n->b);
     case NODE_BINARY:
-        a = eval(j, n->a);
-        b = eval(j, n->b);
+        a = eval_node(j, n->a);
+        b = eval_node(j, n->b);
         at_node(j, n);
         return eval_binary(j, n->op, a, b);
     case NODE_CONCAT:
@@ -605,12 +605,12 @@ static struct value eval_kind(struct jinja *j, const struct node *n)
     case NODE_CONDITION:
         return eval_condition(j, n);
     case NODE_ATTRIBUTE:
-        a = eval(j, n->a);
+        a = eval_node(j, n->a);
         at_node(j, n);
         return value_attribute(j, a, n->name);
     case NODE_ITEM:
-        a = eval(j, n->a);
-        b = eval(j, n->b);
+        a = eval_node(j, n->a);
+        b = eval_node(j, n->b);
         at_node(j, n);
         return value_item(j, a, b);
     case NODE_SLICE:
@@ -618,7 +618,7 @@ static struct value eval_kind(struct jinja *j, const struct node *n)
     case NODE_CALL:
         return eval_call(j, n, NULL);
     case NODE_FILTER:
-        return eval_filter(j, n, eval(j, n->a));
+        return eval_filter(j, n, eval_node(j, n->a));
     case NODE_TEST:
         return eval_test(j, n);
     default:
@@ -626,7 +626,7 @@ static struct value eval_kind(struct jinja *j, const struct node *n)
     }
 }
 
-struct value eval(struct jinja *j, const struct node *n)
+struct value eval_node(struct jinja *j, const struct node *n)
 {
     at_node(j, n);
     jinja_charge(j, 1);

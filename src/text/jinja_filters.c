@@ -20,41 +20,41 @@ static bool is_given(struct value v)
 
 FILTER(upper)
 {
-    args_bind(j, "upper", "", a, NULL);
+    parameters_bind(j, "upper", "", a, NULL);
     return text_map(j, value_to_text(j, v), CASE_UPPER);
 }
 
 FILTER(lower)
 {
-    args_bind(j, "lower", "", a, NULL);
+    parameters_bind(j, "lower", "", a, NULL);
     return text_map(j, value_to_text(j, v), CASE_LOWER);
 }
 
 FILTER(capitalize)
 {
-    args_bind(j, "capitalize", "", a, NULL);
+    parameters_bind(j, "capitalize", "", a, NULL);
     return text_capitalize(j, value_to_text(j, v));
 }
 
 FILTER(title)
 {
-    args_bind(j, "title", "", a, NULL);
+    parameters_bind(j, "title", "", a, NULL);
     return text_title(j, value_to_text(j, v), true);
 }
 
 FILTER(trim)
 {
     struct value chars;
-    args_bind(j, "trim", "chars", a, &chars);
-    const struct text *t = is_given(chars) ? arg_text(j, chars, "trim") : NULL;
+    parameters_bind(j, "trim", "chars", a, &chars);
+    const struct text *t = is_given(chars) ? parameter_text(j, chars, "trim") : NULL;
     return text_value(text_strip(j, value_to_text(j, v), t, true, true));
 }
 
 FILTER(center)
 {
     struct value width;
-    args_bind(j, "center", "width", a, &width);
-    return text_pad(j, value_to_text(j, v), arg_int(j, width, 80, "center"), NULL, '^');
+    parameters_bind(j, "center", "width", a, &width);
+    return text_pad(j, value_to_text(j, v), parameter_int(j, width, 80, "center"), NULL, '^');
 }
 
 static const struct text *join_with_newline(struct jinja *j, const struct text *t)
@@ -68,14 +68,14 @@ static const struct text *join_with_newline(struct jinja *j, const struct text *
 FILTER(indent)
 {
     struct value args[3];
-    args_bind(j, "indent", "width first blank", a, args);
-    const struct text *t = arg_text(j, v, "indent"), *by = NULL;
+    parameters_bind(j, "indent", "width first blank", a, args);
+    const struct text *t = parameter_text(j, v, "indent"), *by = NULL;
     int64_t width = 4;
     if (args[0].type == VALUE_STRING)
         by = args[0].text;
     else
-        width = arg_int(j, args[0], 4, "indent");
-    bool first = arg_bool(j, args[1], false), blank = arg_bool(j, args[2], false);
+        width = parameter_int(j, args[0], 4, "indent");
+    bool first = parameter_bool(j, args[1], false), blank = parameter_bool(j, args[2], false);
     /* one more newline at the end makes the text behind the last one a line, empty or not */
     struct list *lines = text_lines(j, join_with_newline(j, t), false);
     struct builder *b = builder_begin(j);
@@ -97,18 +97,18 @@ FILTER(indent)
 FILTER(truncate)
 {
     struct value args[4];
-    args_bind(j, "truncate", "length killwords end leeway", a, args);
-    const struct text *t = arg_text(j, v, "truncate");
-    const struct text *end =
-        args[2].type == VALUE_MISSING ? text_wrap(j, "...", 3, false).text : arg_text(j, args[2], "truncate");
-    int64_t length = arg_int(j, args[0], 255, "truncate");
+    parameters_bind(j, "truncate", "length killwords end leeway", a, args);
+    const struct text *t = parameter_text(j, v, "truncate");
+    const struct text *end = args[2].type == VALUE_MISSING ? text_wrap(j, "...", 3, false).text
+                                                           : parameter_text(j, args[2], "truncate");
+    int64_t length = parameter_int(j, args[0], 255, "truncate");
     int64_t leeway = is_given(args[3]) ? value_to_index(j, args[3], "truncate") : 5;
     if (length < (int64_t)end->n_chars || leeway < 0)
         jinja_type_error(j, "truncate: expected length >= %u and leeway >= 0", end->n_chars);
     if ((int64_t)t->n_chars - leeway <= length)
         return v;
     const struct text *kept = text_slice(j, t, 0, text_offset(t, (size_t)(length - (int64_t)end->n_chars)));
-    if (!arg_bool(j, args[1], false)) {
+    if (!parameter_bool(j, args[1], false)) {
         size_t at = text_find_last(j, kept, 0, kept->n, text_wrap(j, " ", 1, false).text);
         if (at != SIZE_MAX)
             kept = text_slice(j, kept, 0, at);
@@ -122,14 +122,14 @@ FILTER(truncate)
 FILTER(replace)
 {
     struct value args[3];
-    args_bind(j, "replace", "old! new! count", a, args);
+    parameters_bind(j, "replace", "old! new! count", a, args);
     return text_replace(j, value_to_text(j, v), value_to_text(j, args[0]), value_to_text(j, args[1]),
                         is_given(args[2]) ? value_to_index(j, args[2], "replace") : -1);
 }
 
 FILTER(string)
 {
-    args_bind(j, "string", "", a, NULL);
+    parameters_bind(j, "string", "", a, NULL);
     return text_value(value_to_text(j, v));
 }
 
@@ -152,7 +152,7 @@ FILTER(format)
 
 FILTER(wordcount)
 {
-    args_bind(j, "wordcount", "", a, NULL);
+    parameters_bind(j, "wordcount", "", a, NULL);
     const struct text *t = value_to_text(j, v);
     int64_t n = 0;
     bool was_word = false;
@@ -171,19 +171,19 @@ FILTER(wordcount)
 
 FILTER(safe)
 {
-    args_bind(j, "safe", "", a, NULL);
+    parameters_bind(j, "safe", "", a, NULL);
     return text_markup(j, value_to_text(j, v), true);
 }
 
 FILTER(escape)
 {
-    args_bind(j, "escape", "", a, NULL);
+    parameters_bind(j, "escape", "", a, NULL);
     return text_escape(j, value_to_text(j, v));
 }
 
 FILTER(forceescape)
 {
-    args_bind(j, "forceescape", "", a, NULL);
+    parameters_bind(j, "forceescape", "", a, NULL);
     return text_escape(j, text_markup(j, value_to_text(j, v), false).text);
 }
 
@@ -209,7 +209,7 @@ static void put_url(struct jinja *j, struct builder *b, const struct text *t, bo
 
 FILTER(urlencode)
 {
-    args_bind(j, "urlencode", "", a, NULL);
+    parameters_bind(j, "urlencode", "", a, NULL);
     struct builder *b = builder_begin(j);
     if (v.type == VALUE_STRING || !value_is_iterable(v)) {
         put_url(j, b, value_to_text(j, v), false);
@@ -239,9 +239,9 @@ FILTER(urlencode)
 FILTER(tojson)
 {
     struct value args[4];
-    args_bind(j, "tojson", "ensure_ascii indent separators sort_keys", a, args);
-    struct json_style style = {.ascii = arg_bool(j, args[0], false),
-                               .sort_keys = arg_bool(j, args[3], false)};
+    parameters_bind(j, "tojson", "ensure_ascii indent separators sort_keys", a, args);
+    struct json_style style = {.ascii = parameter_bool(j, args[0], false),
+                               .sort_keys = parameter_bool(j, args[3], false)};
     if (args[1].type == VALUE_STRING) {
         style.indent = args[1].text;
     } else if (is_given(args[1])) {
@@ -255,8 +255,8 @@ FILTER(tojson)
         struct list *pair = value_to_list(j, args[2]);
         if (pair->n != 2)
             jinja_type_error(j, "tojson: expected two separators, found %zu", pair->n);
-        style.item_separator = arg_text(j, pair->items[0], "tojson: separators");
-        style.key_separator = arg_text(j, pair->items[1], "tojson: separators");
+        style.item_separator = parameter_text(j, pair->items[0], "tojson: separators");
+        style.key_separator = parameter_text(j, pair->items[1], "tojson: separators");
     }
     struct builder *b = builder_begin(j);
     builder_put_json(j, b, v, &style);
@@ -267,7 +267,7 @@ FILTER(tojson)
 
 FILTER(abs)
 {
-    args_bind(j, "abs", "", a, NULL);
+    parameters_bind(j, "abs", "", a, NULL);
     if (v.type == VALUE_UNDEFINED)
         fail_undefined(j, v);
     if (!value_is_number(v))
@@ -291,7 +291,7 @@ FILTER(int)
     struct value args[2];
     int64_t i;
     double d;
-    args_bind(j, "int", "default base", a, args);
+    parameters_bind(j, "int", "default base", a, args);
     struct value otherwise = args[0].type == VALUE_MISSING ? value_int(0) : args[0];
     if (v.type == VALUE_UNDEFINED)
         fail_undefined(j, v);
@@ -301,7 +301,7 @@ FILTER(int)
         return double_to_int(v.number, &i) ? value_int(i) : otherwise;
     if (v.type != VALUE_STRING)
         return otherwise;
-    if (text_to_int(j, v.text, (int)arg_int(j, args[1], 10, "int"), &i))
+    if (text_to_int(j, v.text, (int)parameter_int(j, args[1], 10, "int"), &i))
         return value_int(i);
     return text_to_double(j, v.text, &d) && double_to_int(d, &i) ? value_int(i) : otherwise;
 }
@@ -310,7 +310,7 @@ FILTER(float)
 {
     struct value otherwise;
     double d;
-    args_bind(j, "float", "default", a, &otherwise);
+    parameters_bind(j, "float", "default", a, &otherwise);
     if (otherwise.type == VALUE_MISSING)
         otherwise = value_double(0);
     if (v.type == VALUE_UNDEFINED)
@@ -337,9 +337,9 @@ static int64_t round_int(int64_t i, int64_t digits)
 FILTER(round)
 {
     struct value args[2];
-    args_bind(j, "round", "precision method", a, args);
-    int64_t precision = arg_int(j, args[0], 0, "round");
-    const struct text *method = args[1].type == VALUE_MISSING ? NULL : arg_text(j, args[1], "round");
+    parameters_bind(j, "round", "precision method", a, args);
+    int64_t precision = parameter_int(j, args[0], 0, "round");
+    const struct text *method = args[1].type == VALUE_MISSING ? NULL : parameter_text(j, args[1], "round");
     if (v.type == VALUE_UNDEFINED)
         fail_undefined(j, v);
     if (!value_is_number(v))
@@ -349,7 +349,7 @@ FILTER(round)
         jinja_type_error(j, "method must be common, ceil or floor");
     if (!method || text_is(method, "common")) {
         if (v.type == VALUE_DOUBLE)
-            return value_double(round_to(v.number, (int)precision));
+            return value_double(round_double(v.number, (int)precision));
         int64_t i = value_to_index(j, v, "round");
         return value_int(precision < 0 ? round_int(i, precision) : i);
     }
@@ -361,8 +361,8 @@ FILTER(filesizeformat)
 {
     static const char prefixes[] = "kMGTPEZY";
     struct value binary;
-    args_bind(j, "filesizeformat", "binary", a, &binary);
-    bool is_binary = arg_bool(j, binary, false);
+    parameters_bind(j, "filesizeformat", "binary", a, &binary);
+    bool is_binary = parameter_bool(j, binary, false);
     double base = is_binary ? 1024 : 1000, bytes = 0, unit = base;
     if (value_is_number(v))
         bytes = value_to_double(v);
@@ -383,8 +383,8 @@ FILTER(filesizeformat)
 FILTER(default)
 {
     struct value args[2];
-    args_bind(j, "default", "default_value boolean", a, args);
-    if (v.type != VALUE_UNDEFINED && !(arg_bool(j, args[1], false) && !value_is_true(j, v)))
+    parameters_bind(j, "default", "default_value boolean", a, args);
+    if (v.type != VALUE_UNDEFINED && !(parameter_bool(j, args[1], false) && !value_is_true(j, v)))
         return v;
     return args[0].type == VALUE_MISSING ? text_wrap(j, "", 0, false) : args[0];
 }
@@ -392,8 +392,8 @@ FILTER(default)
 FILTER(attr)
 {
     struct value name;
-    args_bind(j, "attr", "name!", a, &name);
-    const struct text *t = arg_text(j, name, "attr");
+    parameters_bind(j, "attr", "name!", a, &name);
+    const struct text *t = parameter_text(j, name, "attr");
     if (v.type == VALUE_UNDEFINED)
         fail_undefined(j, v);
     if (v.type == VALUE_DICT) { /* attributes only, no keys */

@@ -534,7 +534,7 @@ struct value format_braces(struct jinja *j, const struct text *format, const str
 
 /* --- numbers --- */
 
-double round_to(double d, int digits)
+double round_double(double d, int digits)
 {
     char text[400];
     if (isnan(d) || isinf(d) || digits > 300)

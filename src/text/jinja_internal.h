@@ -440,7 +440,7 @@ struct list *text_lines(struct jinja *j, const struct text *t, bool keep_ends);
 
 struct value format_percent(struct jinja *j, const struct text *format, struct value args);
 struct value format_braces(struct jinja *j, const struct text *format, const struct call_args *a);
-double round_to(double d, int digits);
+double round_double(double d, int digits);
 /* int() and float() of a string; false when it isn't one. base 0: by prefix. */
 bool text_to_int(struct jinja *j, const struct text *t, int base, int64_t *out);
 bool text_to_double(struct jinja *j, const struct text *t, double *out);
@@ -526,7 +526,7 @@ struct node *parse_filters(struct parser *p, struct node *a, bool starts_inline)
 
 /* --- evaluator (jinja_eval.c, jinja_call.c, jinja_statement.c) ------------------------------------------------------------- */
 
-struct value eval(struct jinja *j, const struct node *n);
+struct value eval_node(struct jinja *j, const struct node *n);
 struct value eval_call(struct jinja *j, const struct node *n,
                        const struct value *caller); /* caller may be NULL */
 struct value eval_filter(struct jinja *j, const struct node *n, struct value input);
@@ -545,7 +545,7 @@ void scope_capture(struct scope *s);
 
 enum flow { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE };
 enum flow exec_list(struct jinja *j, const struct node_list *l);
-void assign(struct jinja *j, const struct node *target, struct value v);
+void assign_target(struct jinja *j, const struct node *target, struct value v);
 struct value macro_call(struct jinja *j, struct macro *m, const struct call_args *a);
 struct value loop_attribute(struct jinja *j, struct loop *l,
                             const struct text *name); /* MISSING: none such */
@@ -559,11 +559,12 @@ void frame_leave(struct jinja *j);
 
 /* spec: names of the parameters, with "!" behind those that must be given ("value! default"); out: one value each,
  * MISSING where not given. */
-void args_bind(struct jinja *j, const char *function, const char *spec, const struct call_args *a,
-               struct value *out);
-bool arg_bool(struct jinja *j, struct value v, bool otherwise);
-int64_t arg_int(struct jinja *j, struct value v, int64_t otherwise, const char *what);
-const struct text *arg_text(struct jinja *j, struct value v, const char *what); /* a string, else an error */
+void parameters_bind(struct jinja *j, const char *function, const char *spec, const struct call_args *a,
+                     struct value *out);
+bool parameter_bool(struct jinja *j, struct value v, bool otherwise);
+int64_t parameter_int(struct jinja *j, struct value v, int64_t otherwise, const char *what);
+const struct text *parameter_text(struct jinja *j, struct value v,
+                                  const char *what); /* a string, else an error */
 
 const struct builtin *find_filter(struct str name);
 const struct builtin *find_sequence_filter(struct str name);

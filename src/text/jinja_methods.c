@@ -20,7 +20,7 @@ const struct builtin *find_builtin(const struct builtin *table, size_t n, struct
 METHOD(dict_get)
 {
     struct value args[2];
-    args_bind(j, "get", "key! default", a, args);
+    parameters_bind(j, "get", "key! default", a, args);
     if (!value_is_hashable(args[0]))
         jinja_type_error(j, "unhashable type: '%s'", value_type_name(args[0]));
     const struct value *found = dict_find(j, self.dict, args[0]);
@@ -46,26 +46,26 @@ static struct value dict_view(struct jinja *j, const struct dict *d, const char 
 
 METHOD(dict_items)
 {
-    args_bind(j, "items", "", a, NULL);
+    parameters_bind(j, "items", "", a, NULL);
     return dict_view(j, self.dict, "dict_items", true, true);
 }
 
 METHOD(dict_keys)
 {
-    args_bind(j, "keys", "", a, NULL);
+    parameters_bind(j, "keys", "", a, NULL);
     return dict_view(j, self.dict, "dict_keys", true, false);
 }
 
 METHOD(dict_values)
 {
-    args_bind(j, "values", "", a, NULL);
+    parameters_bind(j, "values", "", a, NULL);
     return dict_view(j, self.dict, "dict_values", false, true);
 }
 
 METHOD(dict_copy)
 {
     struct dict *d = dict_new(j);
-    args_bind(j, "copy", "", a, NULL);
+    parameters_bind(j, "copy", "", a, NULL);
     for (size_t i = 0; i < self.dict->n; i++)
         dict_put(j, d, self.dict->entries[i].key, self.dict->entries[i].value);
     return (struct value){.type = VALUE_DICT, .dict = d};
@@ -78,7 +78,7 @@ METHOD(list_count)
     struct value what, item;
     struct iteration it;
     int64_t n = 0;
-    args_bind(j, "count", "value!", a, &what);
+    parameters_bind(j, "count", "value!", a, &what);
     iterate_begin(j, &it, self);
     while (iterate_next(j, &it, &item))
         n += value_equal(j, item, what);
@@ -89,9 +89,9 @@ METHOD(list_index)
 {
     struct value args[3], item;
     struct iteration it;
-    args_bind(j, "index", "value! start stop", a, args);
-    int64_t length = value_length(self), start = arg_int(j, args[1], 0, "index");
-    int64_t stop = arg_int(j, args[2], INT64_MAX, "index");
+    parameters_bind(j, "index", "value! start stop", a, args);
+    int64_t length = value_length(self), start = parameter_int(j, args[1], 0, "index");
+    int64_t stop = parameter_int(j, args[2], INT64_MAX, "index");
     start = start < 0 ? (start + length < 0 ? 0 : start + length) : start;
     stop = stop < 0 ? stop + length : stop;
     iterate_begin(j, &it, self);
@@ -103,7 +103,7 @@ METHOD(list_index)
 
 METHOD(list_copy)
 {
-    args_bind(j, "copy", "", a, NULL);
+    parameters_bind(j, "copy", "", a, NULL);
     return value_list(value_to_list(j, self));
 }
 
@@ -111,7 +111,7 @@ METHOD(list_copy)
 
 METHOD(int_bit_length)
 {
-    args_bind(j, "bit_length", "", a, NULL);
+    parameters_bind(j, "bit_length", "", a, NULL);
     int64_t i = value_to_index(j, self, "bit_length");
     uint64_t u = i < 0 ? 0 - (uint64_t)i : (uint64_t)i;
     return value_int(u ? 64 - __builtin_clzll(u) : 0);
@@ -119,7 +119,7 @@ METHOD(int_bit_length)
 
 METHOD(number_is_integer)
 {
-    args_bind(j, "is_integer", "", a, NULL);
+    parameters_bind(j, "is_integer", "", a, NULL);
     double d = value_to_double(self);
     return value_bool(d >= -0x1p63 && d < 0x1p63 ? d == (double)(int64_t)d : d - d == 0);
 }
@@ -128,7 +128,7 @@ METHOD(number_is_integer)
 
 METHOD(cycler_next)
 {
-    args_bind(j, "next", "", a, NULL);
+    parameters_bind(j, "next", "", a, NULL);
     struct value v = self.cycler->items->items[self.cycler->at];
     self.cycler->at = (self.cycler->at + 1) % self.cycler->items->n;
     return v;
@@ -136,7 +136,7 @@ METHOD(cycler_next)
 
 METHOD(cycler_reset)
 {
-    args_bind(j, "reset", "", a, NULL);
+    parameters_bind(j, "reset", "", a, NULL);
     self.cycler->at = 0;
     return value_none();
 }
@@ -266,7 +266,7 @@ METHOD(call_joiner)
 {
     (void)self;
     struct joiner *r = JINJA_NEW(j, struct joiner);
-    args_bind(j, "joiner", "sep", a, &r->separator);
+    parameters_bind(j, "joiner", "sep", a, &r->separator);
     if (r->separator.type == VALUE_MISSING)
         r->separator = text_wrap(j, ", ", 2, false);
     return (struct value){.type = VALUE_JOINER, .joiner = r};
@@ -276,7 +276,7 @@ METHOD(call_raise_exception)
 {
     struct value message;
     (void)self;
-    args_bind(j, "raise_exception", "message!", a, &message);
+    parameters_bind(j, "raise_exception", "message!", a, &message);
     const struct text *t = value_to_text(j, message);
     free(j->raised);
     j->raised = xmalloc((size_t)t->n + 1);
@@ -289,8 +289,8 @@ METHOD(call_strftime_now)
 {
     struct value format;
     (void)self;
-    args_bind(j, "strftime_now", "format!", a, &format);
-    const struct text *t = arg_text(j, format, "strftime_now");
+    parameters_bind(j, "strftime_now", "format!", a, &format);
+    const struct text *t = parameter_text(j, format, "strftime_now");
     time_t now = j->now ? (time_t)j->now : time(NULL);
     struct tm tm;
     char pattern[256], text[1024];

@@ -61,7 +61,7 @@ static struct list *keys_of(struct jinja *j, const struct list *items, struct va
 
 FILTER(length)
 {
-    args_bind(j, "length", "", a, NULL);
+    parameters_bind(j, "length", "", a, NULL);
     if (v.type == VALUE_LOOP)
         return value_int((int64_t)loop_length(j, v.loop));
     int64_t n = value_length(v);
@@ -74,14 +74,14 @@ FILTER(first)
 {
     struct iteration it;
     struct value item;
-    args_bind(j, "first", "", a, NULL);
+    parameters_bind(j, "first", "", a, NULL);
     iterate_begin(j, &it, v);
     return iterate_next(j, &it, &item) ? item : value_undefined_hint(j, "No first item, sequence was empty.");
 }
 
 FILTER(last)
 {
-    args_bind(j, "last", "", a, NULL);
+    parameters_bind(j, "last", "", a, NULL);
     int64_t n = value_length(v);
     if (n < 0)
         jinja_type_error(j, "'%s' object is not reversible", value_type_name(v));
@@ -95,13 +95,13 @@ FILTER(last)
 
 FILTER(list)
 {
-    args_bind(j, "list", "", a, NULL);
+    parameters_bind(j, "list", "", a, NULL);
     return value_list(value_to_list(j, v));
 }
 
 FILTER(reverse)
 {
-    args_bind(j, "reverse", "", a, NULL);
+    parameters_bind(j, "reverse", "", a, NULL);
     if (v.type == VALUE_STRING) {
         struct builder *b = builder_begin(j);
         for (size_t at = v.text->n; at > 0;) {
@@ -124,7 +124,7 @@ FILTER(join)
 {
     struct value args[2], item;
     struct iteration it;
-    args_bind(j, "join", "d attribute", a, args);
+    parameters_bind(j, "join", "d attribute", a, args);
     const struct text *by = args[0].type == VALUE_MISSING ? NULL : value_to_text(j, args[0]);
     struct builder *b = builder_begin(j);
     iterate_begin(j, &it, v);
@@ -156,7 +156,7 @@ static struct list *dict_pairs(struct jinja *j, const struct dict *d)
 
 FILTER(items)
 {
-    args_bind(j, "items", "", a, NULL);
+    parameters_bind(j, "items", "", a, NULL);
     if (v.type == VALUE_UNDEFINED)
         return value_iterator(j, list_new(j, 0), "generator");
     if (v.type != VALUE_DICT)
@@ -167,11 +167,11 @@ FILTER(items)
 FILTER(dictsort)
 {
     struct value args[3];
-    args_bind(j, "dictsort", "case_sensitive by reverse", a, args);
-    bool case_sensitive = arg_bool(j, args[0], false);
+    parameters_bind(j, "dictsort", "case_sensitive by reverse", a, args);
+    bool case_sensitive = parameter_bool(j, args[0], false);
     size_t position = 0;
     if (args[1].type != VALUE_MISSING) {
-        const struct text *by = arg_text(j, args[1], "dictsort");
+        const struct text *by = parameter_text(j, args[1], "dictsort");
         if (!text_is(by, "key") && !text_is(by, "value"))
             jinja_type_error(j, "You can only sort by either \"key\" or \"value\"");
         position = text_is(by, "value");
@@ -182,7 +182,7 @@ FILTER(dictsort)
         jinja_type_error(j, "dictsort: expected a mapping, found '%s'", value_type_name(v));
     struct list *pairs = dict_pairs(j, v.dict);
     struct list *keys = keys_of(j, pairs, value_int((int64_t)position), (struct value){0}, case_sensitive);
-    list_sort(j, pairs, keys, arg_bool(j, args[2], false));
+    list_sort(j, pairs, keys, parameter_bool(j, args[2], false));
     return value_list(pairs);
 }
 
@@ -191,9 +191,9 @@ FILTER(dictsort)
 FILTER(sort)
 {
     struct value args[3];
-    args_bind(j, "sort", "reverse case_sensitive attribute", a, args);
+    parameters_bind(j, "sort", "reverse case_sensitive attribute", a, args);
     struct list *l = value_to_list(j, v);
-    bool case_sensitive = arg_bool(j, args[1], false);
+    bool case_sensitive = parameter_bool(j, args[1], false);
     struct value path = args[2];
     struct list *copy = list_new(j, l->n), *keys;
     for (size_t i = 0; i < l->n; i++)
@@ -215,7 +215,7 @@ FILTER(sort)
     } else {
         keys = keys_of(j, l, path, (struct value){0}, case_sensitive);
     }
-    list_sort(j, copy, keys, arg_bool(j, args[0], false));
+    list_sort(j, copy, keys, parameter_bool(j, args[0], false));
     return value_list(copy);
 }
 
@@ -223,11 +223,11 @@ static struct value extreme(struct jinja *j, struct value v, const struct call_a
                             enum operator better)
 {
     struct value args[2];
-    args_bind(j, name, "case_sensitive attribute", a, args);
+    parameters_bind(j, name, "case_sensitive attribute", a, args);
     struct list *l = value_to_list(j, v);
     if (l->n == 0)
         return value_undefined_hint(j, "No aggregated item, sequence was empty.");
-    struct list *keys = keys_of(j, l, args[1], (struct value){0}, arg_bool(j, args[0], false));
+    struct list *keys = keys_of(j, l, args[1], (struct value){0}, parameter_bool(j, args[0], false));
     size_t best = 0;
     for (size_t i = 1; i < l->n; i++)
         if (value_order(j, keys->items[i], better, keys->items[best]))
@@ -248,9 +248,9 @@ FILTER(max)
 FILTER(unique)
 {
     struct value args[2];
-    args_bind(j, "unique", "case_sensitive attribute", a, args);
+    parameters_bind(j, "unique", "case_sensitive attribute", a, args);
     struct list *l = value_to_list(j, v), *kept = list_new(j, 0);
-    struct list *keys = keys_of(j, l, args[1], (struct value){0}, arg_bool(j, args[0], false));
+    struct list *keys = keys_of(j, l, args[1], (struct value){0}, parameter_bool(j, args[0], false));
     struct dict *seen = dict_new(j);
     for (size_t i = 0; i < l->n; i++) {
         if (dict_find(j, seen, keys->items[i]))
@@ -264,9 +264,9 @@ FILTER(unique)
 FILTER(groupby)
 {
     struct value args[3];
-    args_bind(j, "groupby", "attribute! default case_sensitive", a, args);
+    parameters_bind(j, "groupby", "attribute! default case_sensitive", a, args);
     struct list *l = value_to_list(j, v), *groups = list_new(j, 0);
-    bool case_sensitive = arg_bool(j, args[2], false);
+    bool case_sensitive = parameter_bool(j, args[2], false);
     list_sort(j, l, keys_of(j, l, args[0], args[1], case_sensitive), false);
     struct list *keys = keys_of(j, l, args[0], args[1], case_sensitive);
     for (size_t i = 0; i < l->n;) {
@@ -285,7 +285,7 @@ FILTER(sum)
 {
     struct value args[2], item;
     struct iteration it;
-    args_bind(j, "sum", "attribute start", a, args);
+    parameters_bind(j, "sum", "attribute start", a, args);
     struct value total = args[1].type == VALUE_MISSING ? value_int(0) : args[1];
     if (total.type == VALUE_STRING)
         jinja_type_error(j, "sum() can't sum strings [use ''.join(seq) instead]");
@@ -301,7 +301,7 @@ FILTER(batch)
 {
     struct value args[2], item;
     struct iteration it;
-    args_bind(j, "batch", "linecount! fill_with", a, args);
+    parameters_bind(j, "batch", "linecount! fill_with", a, args);
     int64_t size = value_to_index(j, args[0], "batch");
     struct list *rows = list_new(j, 0), *row = list_new(j, 0);
     iterate_begin(j, &it, v);
@@ -322,7 +322,7 @@ FILTER(batch)
 FILTER(slice)
 {
     struct value args[2];
-    args_bind(j, "slice", "slices! fill_with", a, args);
+    parameters_bind(j, "slice", "slices! fill_with", a, args);
     int64_t slices = value_to_index(j, args[0], "slice");
     struct list *l = value_to_list(j, v), *rows = list_new(j, 0);
     if (slices <= 0) {
@@ -354,14 +354,14 @@ FILTER(map)
         return value_iterator(j, out, "generator");
     iterate_begin(j, &it, v);
     if (a->n == 0 && a->n_named > 0) {
-        args_bind(j, "map", "attribute! default", a, args);
+        parameters_bind(j, "map", "attribute! default", a, args);
         while (iterate_next(j, &it, &item))
             list_push(j, out, get_path(j, item, args[0], args[1]));
         return value_iterator(j, out, "generator");
     }
     if (a->n == 0)
         jinja_type_error(j, "map requires a filter argument");
-    const struct text *name = arg_text(j, a->positional[0], "map");
+    const struct text *name = parameter_text(j, a->positional[0], "map");
     const struct builtin *filter = find_filter((struct str){name->p, name->n});
     if (!filter)
         jinja_type_error(j, "No filter named '%.*s'.", (int)(name->n < 100 ? name->n : 100), name->p);
@@ -393,7 +393,7 @@ static struct value choose(struct jinja *j, struct value v, const struct call_ar
         rest.n--;
     }
     if (rest.n > 0) {
-        const struct text *name = arg_text(j, rest.positional[0], "select");
+        const struct text *name = parameter_text(j, rest.positional[0], "select");
         test = find_test((struct str){name->p, name->n});
         if (!test)
             jinja_type_error(j, "No test named '%.*s'.", (int)(name->n < 100 ? name->n : 100), name->p);

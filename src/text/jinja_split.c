@@ -101,11 +101,11 @@ static struct list *split_at_back(struct jinja *j, const struct text *t, const s
 static struct value split(struct jinja *j, struct value self, const struct call_args *a, bool back)
 {
     struct value args[2];
-    args_bind(j, back ? "rsplit" : "split", "sep maxsplit", a, args);
-    int64_t max = arg_int(j, args[1], -1, "split");
+    parameters_bind(j, back ? "rsplit" : "split", "sep maxsplit", a, args);
+    int64_t max = parameter_int(j, args[1], -1, "split");
     if (args[0].type == VALUE_MISSING || args[0].type == VALUE_NONE)
         return value_list(back ? split_blanks_back(j, self.text, max) : split_blanks(j, self.text, max));
-    const struct text *by = arg_text(j, args[0], "split");
+    const struct text *by = parameter_text(j, args[0], "split");
     if (by->n == 0)
         jinja_type_error(j, "empty separator");
     return value_list(back ? split_at_back(j, self.text, by, max) : split_at(j, self.text, by, max));
@@ -152,15 +152,15 @@ struct list *text_lines(struct jinja *j, const struct text *t, bool keep_ends)
 METHOD(string_splitlines)
 {
     struct value keep;
-    args_bind(j, "splitlines", "keepends", a, &keep);
-    return value_list(text_lines(j, self.text, arg_bool(j, keep, false)));
+    parameters_bind(j, "splitlines", "keepends", a, &keep);
+    return value_list(text_lines(j, self.text, parameter_bool(j, keep, false)));
 }
 
 static struct value partition(struct jinja *j, struct value self, const struct call_args *a, bool back)
 {
     struct value by;
-    args_bind(j, back ? "rpartition" : "partition", "sep!", a, &by);
-    const struct text *t = self.text, *sep = arg_text(j, by, "partition");
+    parameters_bind(j, back ? "rpartition" : "partition", "sep!", a, &by);
+    const struct text *t = self.text, *sep = parameter_text(j, by, "partition");
     if (sep->n == 0)
         jinja_type_error(j, "empty separator");
     size_t at = back ? text_find_last(j, t, 0, t->n, sep) : text_find(j, t, 0, t->n, sep);

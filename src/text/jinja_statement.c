@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
+#include "format/json.h"
 #include "text/jinja_internal.h"
 
 static void at_node(struct jinja *j, const struct node *n)
@@ -13,14 +14,14 @@ static void at_node(struct jinja *j, const struct node *n)
 
 /* --- assignment --- */
 
-void assign(struct jinja *j, const struct node *target, struct value v)
+void assign_target(struct jinja *j, const struct node *target, struct value v)
 {
     if (target->kind == NODE_NAME) {
         scope_put(j, j->scope, target->name, v);
         return;
     }
     if (target->kind == NODE_NAMESPACE_TARGET) {
-        struct value space = eval(j, target->a);
+        struct value space = eval_node(j, target->a);
         at_node(j, target);
         if (space.type != VALUE_NAMESPACE)
             jinja_type_error(j, "cannot assign attribute on non-namespace object");
@@ -43,7 +44,7 @@ void assign(struct jinja *j, const struct node *target, struct value v)
         jinja_type_error(j, "too many values to unpack (expected %zu)", target->list.n);
     frame_enter(j);
     for (size_t i = 0; i < n; i++)
-        assign(j, target->list.p[i], items[i]);
+        assign_target(j, target->list.p[i], items[i]);
     frame_leave(j);
 }
 
@@ -77,8 +78,8 @@ static bool loop_fetch(struct jinja *j, struct loop *l, struct value *out)
         struct scope *scope = j->scope;
         int line = j->line, column = j->column;
         j->scope = l->condition_scope;
-        assign(j, l->node->a, *out);
-        bool is_wanted = value_is_true(j, eval(j, l->node->c));
+        assign_target(j, l->node->a, *out);
+        bool is_wanted = value_is_true(j, eval_node(j, l->node->c));
         j->scope = scope;
         j->line = line;
         j->column = column;
@@ -201,7 +202,7 @@ static void run_loop(struct jinja *j, const struct node *n, struct value items, 
         j->scope = body;
         if (loop_name)
             scope_put(j, body, loop_name, (struct value){.type = VALUE_LOOP, .loop = l});
-        assign(j, n->a, item);
+        assign_target(j, n->a, item);
         enum flow flow = exec_list(j, &n->body);
         j->scope = outer;
         if (flow == FLOW_BREAK)
@@ -237,7 +238,7 @@ struct value loop_call(struct jinja *j, struct loop *l, struct value items)
 static enum flow exec_if(struct jinja *j, const struct node *n)
 {
     for (size_t i = 0; i < n->list.n; i++)
-        if (value_is_true(j, eval(j, n->list.p[i])))
+        if (value_is_true(j, eval_node(j, n->list.p[i])))
             return exec_list(j, &n->branches[i]);
     return exec_list(j, &n->other);
 }
@@ -280,9 +281,9 @@ static enum flow exec_with(struct jinja *j, const struct node *n)
 {
     struct scope *outer = j->scope, *inner = scope_new(j, outer);
     for (size_t i = 0; i + 1 < n->list.n; i += 2) {
-        struct value v = eval(j, n->list.p[i + 1]);
+        struct value v = eval_node(j, n->list.p[i + 1]);
         j->scope = inner;
-        assign(j, n->list.p[i], v);
+        assign_target(j, n->list.p[i], v);
         j->scope = outer;
     }
     j->scope = inner;
@@ -303,7 +304,7 @@ static enum flow exec_scope(struct jinja *j, const struct node *n)
 static void exec_output(struct jinja *j, const struct node *n)
 {
     for (size_t i = 0; i < n->list.n; i++) {
-        struct value v = eval(j, n->list.p[i]);
+        struct value v = eval_node(j, n->list.p[i]);
         at_node(j, n);
         builder_put_value(j, j->out, v);
     }
@@ -322,20 +323,20 @@ static enum flow exec(struct jinja *j, const struct node *n)
         exec_output(j, n);
         break;
     case NODE_FOR:
-        v = eval(j, n->b);
+        v = eval_node(j, n->b);
         at_node(j, n);
         run_loop(j, n, v, 0);
         break;
     case NODE_IF:
         return exec_if(j, n);
     case NODE_SET:
-        v = eval(j, n->b);
-        assign(j, n->a, v);
+        v = eval_node(j, n->b);
+        assign_target(j, n->a, v);
         break;
     case NODE_SET_BLOCK:
         v = capture(j, &n->body, &flow);
         if (flow == FLOW_ON)
-            assign(j, n->a, filter_chain(j, n->b, v));
+            assign_target(j, n->a, filter_chain(j, n->b, v));
         break;
     case NODE_MACRO:
         scope_put(j, j->scope, n->name, macro_value(j, n));
@@ -424,11 +425,42 @@ static void put_variable(struct jinja *j, const struct text *name, struct value 
         scope_put(j, j->root, interned, v);
 }
 
+/* See decode_path of struct jinja_variable. Depth is bounded by the path. */
+static void decode_at(struct jinja *j, struct value *v, const char *path, bool is_user)
+{
+    size_t n = strcspn(path, ".");
+    if (n == 0) {
+        cJSON *tree = NULL;
+        size_t at = 0;
+        if (v->type != VALUE_STRING)
+            return;
+        while (at < v->text->n && strchr(" \t\r\n", v->text->p[at]))
+            at++;
+        if (at == v->text->n || v->text->p[at] != '{' || !json_parse(&tree, v->text->p, v->text->n, "", NULL))
+            return; /* not an object: the template sees the string */
+        cJSON_Delete(tree);
+        *v = json_to_value(j, (struct str){v->text->p, v->text->n}, is_user, "arguments");
+        return;
+    }
+    const char *rest = path + n + (path[n] == '.');
+    jinja_charge(j, 1);
+    if (path[0] == '*' && v->type == VALUE_LIST) {
+        for (size_t i = 0; i < v->list->n; i++)
+            decode_at(j, &v->list->items[i], rest, is_user);
+    } else if (v->type == VALUE_DICT) {
+        struct value *member = dict_find_text(j, v->dict, text_wrap(j, path, n, false).text);
+        if (member)
+            decode_at(j, member, rest, is_user);
+    }
+}
+
 static void define_variables(struct jinja *j, const struct jinja_variable *variables, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         const struct jinja_variable *x = &variables[i];
         struct value v = json_to_value(j, x->json, x->is_user, x->name ? x->name : "options");
+        if (x->decode_path)
+            decode_at(j, &v, x->decode_path, x->is_user);
         if (x->name) {
             put_variable(j, text_wrap(j, x->name, strlen(x->name), false).text, v);
             continue;

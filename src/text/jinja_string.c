@@ -7,37 +7,37 @@
 
 METHOD(string_upper)
 {
-    args_bind(j, "upper", "", a, NULL);
+    parameters_bind(j, "upper", "", a, NULL);
     return text_map(j, self.text, CASE_UPPER);
 }
 
 METHOD(string_lower)
 {
-    args_bind(j, "lower", "", a, NULL);
+    parameters_bind(j, "lower", "", a, NULL);
     return text_map(j, self.text, CASE_LOWER);
 }
 
 METHOD(string_casefold)
 {
-    args_bind(j, "casefold", "", a, NULL);
+    parameters_bind(j, "casefold", "", a, NULL);
     return text_map(j, self.text, CASE_FOLD);
 }
 
 METHOD(string_capitalize)
 {
-    args_bind(j, "capitalize", "", a, NULL);
+    parameters_bind(j, "capitalize", "", a, NULL);
     return text_capitalize(j, self.text);
 }
 
 METHOD(string_title)
 {
-    args_bind(j, "title", "", a, NULL);
+    parameters_bind(j, "title", "", a, NULL);
     return text_title(j, self.text, false);
 }
 
 METHOD(string_swapcase)
 {
-    args_bind(j, "swapcase", "", a, NULL);
+    parameters_bind(j, "swapcase", "", a, NULL);
     return text_swap_case(j, self.text);
 }
 
@@ -45,9 +45,9 @@ static struct value strip(struct jinja *j, struct value self, const struct call_
                           bool right)
 {
     struct value chars;
-    args_bind(j, "strip", "chars", a, &chars);
+    parameters_bind(j, "strip", "chars", a, &chars);
     const struct text *t =
-        chars.type == VALUE_MISSING || chars.type == VALUE_NONE ? NULL : arg_text(j, chars, "strip");
+        chars.type == VALUE_MISSING || chars.type == VALUE_NONE ? NULL : parameter_text(j, chars, "strip");
     return text_value(text_strip(j, self.text, t, left, right));
 }
 
@@ -94,7 +94,7 @@ static bool byte_window(struct jinja *j, const struct text *t, struct value star
 static bool has_affix(struct jinja *j, const struct text *t, size_t from, size_t to, struct value affix,
                       bool at_end)
 {
-    const struct text *x = arg_text(j, affix, at_end ? "endswith" : "startswith");
+    const struct text *x = parameter_text(j, affix, at_end ? "endswith" : "startswith");
     jinja_charge(j, x->n);
     return x->n <= to - from && memcmp(at_end ? t->p + to - x->n : t->p + from, x->p, x->n) == 0;
 }
@@ -103,10 +103,10 @@ static struct value test_affix(struct jinja *j, struct value self, const struct 
 {
     struct value args[3];
     size_t from = 0, to = 0;
-    args_bind(j, at_end ? "endswith" : "startswith", "prefix! start end", a, args);
+    parameters_bind(j, at_end ? "endswith" : "startswith", "prefix! start end", a, args);
     bool has_window = byte_window(j, self.text, args[1], args[2], &from, &to);
     if (args[0].type != VALUE_TUPLE) {
-        (void)arg_text(j, args[0], at_end ? "endswith" : "startswith");
+        (void)parameter_text(j, args[0], at_end ? "endswith" : "startswith");
         return value_bool(has_window && has_affix(j, self.text, from, to, args[0], at_end));
     }
     for (size_t i = 0; i < args[0].list->n; i++)
@@ -130,8 +130,8 @@ static struct value search(struct jinja *j, struct value self, const struct call
 {
     struct value args[3];
     size_t from = 0, to = 0, at = SIZE_MAX;
-    args_bind(j, name, "sub! start end", a, args);
-    const struct text *needle = arg_text(j, args[0], name);
+    parameters_bind(j, name, "sub! start end", a, args);
+    const struct text *needle = parameter_text(j, args[0], name);
     if (byte_window(j, self.text, args[1], args[2], &from, &to))
         at =
             last ? text_find_last(j, self.text, from, to, needle) : text_find(j, self.text, from, to, needle);
@@ -165,8 +165,8 @@ METHOD(string_count)
     struct value args[3];
     size_t from = 0, to = 0;
     int64_t n = 0;
-    args_bind(j, "count", "sub! start end", a, args);
-    const struct text *needle = arg_text(j, args[0], "count");
+    parameters_bind(j, "count", "sub! start end", a, args);
+    const struct text *needle = parameter_text(j, args[0], "count");
     if (!byte_window(j, self.text, args[1], args[2], &from, &to))
         return value_int(0);
     if (needle->n == 0)
@@ -207,15 +207,15 @@ struct value text_replace(struct jinja *j, const struct text *t, const struct te
 METHOD(string_replace)
 {
     struct value args[3];
-    args_bind(j, "replace", "old! new! count", a, args);
-    return text_replace(j, self.text, arg_text(j, args[0], "replace"), arg_text(j, args[1], "replace"),
-                        arg_int(j, args[2], -1, "replace"));
+    parameters_bind(j, "replace", "old! new! count", a, args);
+    return text_replace(j, self.text, parameter_text(j, args[0], "replace"),
+                        parameter_text(j, args[1], "replace"), parameter_int(j, args[2], -1, "replace"));
 }
 
 METHOD(string_removeprefix)
 {
     struct value prefix;
-    args_bind(j, "removeprefix", "prefix!", a, &prefix);
+    parameters_bind(j, "removeprefix", "prefix!", a, &prefix);
     bool has = has_affix(j, self.text, 0, self.text->n, prefix, false);
     return text_value(text_slice(j, self.text, has ? prefix.text->n : 0, self.text->n));
 }
@@ -223,7 +223,7 @@ METHOD(string_removeprefix)
 METHOD(string_removesuffix)
 {
     struct value suffix;
-    args_bind(j, "removesuffix", "suffix!", a, &suffix);
+    parameters_bind(j, "removesuffix", "suffix!", a, &suffix);
     bool has = has_affix(j, self.text, 0, self.text->n, suffix, true);
     return text_value(text_slice(j, self.text, 0, self.text->n - (has ? suffix.text->n : 0)));
 }
@@ -259,8 +259,8 @@ static struct value pad(struct jinja *j, struct value self, const struct call_ar
                         char which)
 {
     struct value args[2];
-    args_bind(j, name, "width! fillchar", a, args);
-    const struct text *fill = args[1].type == VALUE_MISSING ? NULL : arg_text(j, args[1], name);
+    parameters_bind(j, name, "width! fillchar", a, args);
+    const struct text *fill = args[1].type == VALUE_MISSING ? NULL : parameter_text(j, args[1], name);
     if (fill && fill->n_chars != 1)
         jinja_type_error(j, "%s: the fill character must be exactly one character long", name);
     return text_pad(j, self.text, value_to_index(j, args[0], name), fill, which);
@@ -284,7 +284,7 @@ METHOD(string_center)
 METHOD(string_zfill)
 {
     struct value width;
-    args_bind(j, "zfill", "width!", a, &width);
+    parameters_bind(j, "zfill", "width!", a, &width);
     const struct text *t = self.text;
     int64_t missing = value_to_index(j, width, "zfill") - (int64_t)t->n_chars;
     if (missing <= 0)
@@ -301,8 +301,8 @@ METHOD(string_zfill)
 METHOD(string_expandtabs)
 {
     struct value size;
-    args_bind(j, "expandtabs", "tabsize", a, &size);
-    int64_t width = arg_int(j, size, 8, "expandtabs"), column = 0;
+    parameters_bind(j, "expandtabs", "tabsize", a, &size);
+    int64_t width = parameter_int(j, size, 8, "expandtabs"), column = 0;
     struct builder *b = builder_begin(j);
     for (size_t at = 0; at < self.text->n;) {
         uint32_t cp;
@@ -336,7 +336,7 @@ static bool is_ascii(uint32_t cp)
 static struct value all_are(struct jinja *j, struct value self, const struct call_args *a, const char *name,
                             bool (*is)(uint32_t), bool if_empty)
 {
-    args_bind(j, name, "", a, NULL);
+    parameters_bind(j, name, "", a, NULL);
     const struct text *t = self.text;
     jinja_charge(j, t->n);
     for (size_t at = 0; at < t->n;) {
@@ -378,7 +378,7 @@ METHOD(string_islower)
 METHOD(string_istitle)
 {
     bool any = false, was_cased = false;
-    args_bind(j, "istitle", "", a, NULL);
+    parameters_bind(j, "istitle", "", a, NULL);
     jinja_charge(j, self.text->n);
     for (size_t at = 0; at < self.text->n;) {
         uint32_t cp;
@@ -394,7 +394,7 @@ METHOD(string_istitle)
 
 METHOD(string_isidentifier)
 {
-    args_bind(j, "isidentifier", "", a, NULL);
+    parameters_bind(j, "isidentifier", "", a, NULL);
     const struct text *t = self.text;
     jinja_charge(j, t->n);
     for (size_t at = 0; at < t->n;) {
@@ -413,7 +413,7 @@ METHOD(string_join)
 {
     struct value items, item;
     struct iteration it;
-    args_bind(j, "join", "iterable!", a, &items);
+    parameters_bind(j, "join", "iterable!", a, &items);
     struct builder *b = builder_begin(j);
     iterate_begin(j, &it, items);
     for (size_t i = 0; iterate_next(j, &it, &item); i++) {
@@ -435,7 +435,7 @@ METHOD(string_format)
 METHOD(string_format_map)
 {
     struct value map;
-    args_bind(j, "format_map", "map!", a, &map);
+    parameters_bind(j, "format_map", "map!", a, &map);
     if (map.type != VALUE_DICT)
         jinja_type_error(j, "format_map: expected a mapping, found '%s'", value_type_name(map));
     struct call_args named = {0};

@@ -5,13 +5,13 @@
 
 static void no_arguments(struct jinja *j, const char *name, const struct call_args *a)
 {
-    args_bind(j, name, "", a, NULL);
+    parameters_bind(j, name, "", a, NULL);
 }
 
 static struct value one_argument(struct jinja *j, const char *name, const struct call_args *a)
 {
     struct value other;
-    args_bind(j, name, "other!", a, &other);
+    parameters_bind(j, name, "other!", a, &other);
     return other;
 }
 
@@ -38,7 +38,7 @@ TEST(even)
 TEST(divisibleby)
 {
     struct value by;
-    args_bind(j, "divisibleby", "num!", a, &by);
+    parameters_bind(j, "divisibleby", "num!", a, &by);
     return value_bool(remainder_of(j, v, by) == 0);
 }
 

@@ -29,6 +29,15 @@ void ids_free(struct ids *l);
  * special: whether the post-processor adds its tokens (bos). */
 bool tokenizer_encode(const struct tokenizer *t, const char *text, size_t bytes, bool special,
                       struct ids *out, struct err *e) MUST_CHECK;
+/* Parts cover the text without gaps; in plain ones (users' text) no added token is found. Without the
+ * post-processor's tokens. Text must be UTF-8. */
+struct tokenizer_part {
+    size_t begin, end;
+    bool is_plain;
+};
+bool tokenizer_encode_parts(const struct tokenizer *t, const char *text, size_t bytes,
+                            const struct tokenizer_part *parts, size_t n, struct ids *out,
+                            struct err *e) MUST_CHECK;
 /* Appends the text of ids, as the library's decode does (U+FFFD for broken UTF-8). skip_special drops special
  * tokens. Unknown ids are skipped as the library does. */
 bool tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, bool skip_special,
