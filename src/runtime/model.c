@@ -76,14 +76,21 @@ static bool check_chunk(struct model *m, const struct engine_plan *p, const char
                       e))
         return false;
     m->mask_length = engine_plan_input(p, engine_plan_find_input(p, "causal_mask"))->dims[3];
+    int64_t per_layer[3] = {1, tokens, m->per_layer_width};
     for (int i = 0; i < engine_plan_inputs(p); i++) {
         static const char *const known[] = {"hidden_states", "position_ids", "causal_mask", "current_pos"};
+        const struct engine_port *port = engine_plan_input(p, i);
         bool is_known = false;
         for (size_t k = 0; k < 4; k++)
-            is_known = is_known || strcmp(engine_plan_input(p, i)->name, known[k]) == 0;
+            is_known = is_known || strcmp(port->name, known[k]) == 0;
+        if (!is_known && m->per_layer_width > 0 && strcmp(port->name, "per_layer_inputs") == 0) {
+            if (!check_port(port, "input", path, false, 3, per_layer, e))
+                return false;
+            is_known = true;
+        }
         if (!is_known)
             return err_set(e, ERR_UNSUPPORTED, "%s: input %s is none that this runtime feeds", path,
-                           engine_plan_input(p, i)->name);
+                           port->name);
     }
     return true;
 }
@@ -103,6 +110,14 @@ static bool open_embeddings(struct model *m, const struct model_options *o, stru
         return false;
     m->hidden_size =
         engine_plan_output(part->infer, engine_plan_find_output(part->infer, "hidden_states"))->dims[2];
+    int per_layer = engine_plan_find_output(part->infer, "per_layer_inputs");
+    if (per_layer >= 0) {
+        const int64_t dims[3] = {1, 1, -1};
+        const struct engine_port *port = engine_plan_output(part->infer, per_layer);
+        if (!check_port(port, "output", path, false, 3, dims, e))
+            return false;
+        m->per_layer_width = port->dims[2];
+    }
     return m->batch_size == 1 ||
            plan_part(m, part, path, function, m->batch_size, "input_ids", o, &part->prefill, e);
 }

@@ -31,6 +31,7 @@ struct model {
     int64_t batch_size;
     int64_t vocab_size;
     int64_t hidden_size;
+    int64_t per_layer_width; /* of the embeddings' second output, which every chunk takes; 0: there is none */
     bool has_prefill;
     /* Recurrent states or windowed caches: every position once and in order, never a rewind but by a snapshot. */
     bool is_sequential;

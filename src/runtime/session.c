@@ -22,12 +22,18 @@ static bool lane_open(struct session *s, struct lane *l, bool prefill, struct er
         return false;
     l->ids = engine_input(l->embeddings, engine_plan_find_input(embed, "input_ids"));
     const void *hidden = engine_output(l->embeddings, engine_plan_find_output(embed, "hidden_states"));
+    const void *per_layer =
+        m->per_layer_width > 0
+            ? engine_output(l->embeddings, engine_plan_find_output(embed, "per_layer_inputs"))
+            : NULL;
     for (int i = 0; i < m->n_chunks; i++) {
         const struct engine_plan *p = prefill ? m->chunks[i].prefill : m->chunks[i].infer;
         if (!engine_run_new(&l->chunks[i], p, n_threads, e) || !engine_state_add(s->state, p, e))
             return false;
         struct engine_run *r = l->chunks[i];
         engine_bind_input(r, engine_plan_find_input(p, "hidden_states"), hidden);
+        if (per_layer && engine_plan_find_input(p, "per_layer_inputs") >= 0)
+            engine_bind_input(r, engine_plan_find_input(p, "per_layer_inputs"), per_layer);
         engine_bind_input(r, engine_plan_find_input(p, "position_ids"), l->positions);
         engine_bind_input(r, engine_plan_find_input(p, "causal_mask"), l->mask);
         engine_bind_input(r, engine_plan_find_input(p, "current_pos"), l->current_pos);
