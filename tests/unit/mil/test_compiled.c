@@ -27,12 +27,14 @@ static int remove_scratch(void **state)
     return path_remove_tree(scratch, &e) ? 0 : 1;
 }
 
-static char *read_below(const char *folder, const char *name, size_t *bytes)
+/* Not inlined: gcc 12 at -O3 would take the heap text for this function's local variable. */
+__attribute__((noinline)) static char *read_below(const char *folder, const char *name, size_t *bytes)
 {
-    char *path = path_join(folder, name), *text;
+    char *path = path_join(folder, name), *text = NULL;
+    bool ok = file_read(&text, bytes, path, BYTES_MAX, NULL);
 
-    ASSERT_OK(file_read(&text, bytes, path, BYTES_MAX, e));
     free(path);
+    assert_true(ok);
     return text;
 }
 
@@ -157,14 +159,14 @@ static void check_same_json(const char *a, const char *b, const char *name)
 /* A version out of "{"key", "version"}" in the text. */
 static char *version_in(const char *text, const char *key)
 {
-    char *wanted = xasprintf("{\"%s\", \"", key);
+    char *wanted = xasprintf("{\"%s\", \"", key), *version = NULL;
     const char *p = strstr(text, wanted);
-    size_t n = strlen(wanted);
 
+    if (p)
+        version = xasprintf("%.*s", (int)strcspn(p + strlen(wanted), "\""), p + strlen(wanted));
     free(wanted);
-    assert_non_null(p);
-    p += n;
-    return xasprintf("%.*s", (int)strcspn(p, "\""), p);
+    assert_non_null(version);
+    return version;
 }
 
 static void compile_like(const char *source, const char *expected, const char *out)
