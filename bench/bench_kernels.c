@@ -24,6 +24,9 @@ struct job {
     int32_t *begin, *end;
     int64_t n_rows, n_in, n_out, n_heads;
     double bytes, flops; /* of one run */
+    struct fixed_weight fixed;
+    void *prepared;
+    void (*before)(struct job *j); /* NULL or what a level needs before it is timed */
     uint64_t read_sum[64];
 };
 
@@ -109,6 +112,23 @@ static void run_linear_f32(void *ctx, int i_thread, int n_threads)
                      j->scratch + (size_t)i_thread * j->scratch_floats);
 }
 
+static void run_linear_fixed(void *ctx, int i_thread, int n_threads)
+{
+    struct job *j = ctx;
+    int64_t begin, end;
+    pool_split(j->n_out, 16, i_thread, n_threads, &begin, &end);
+    j->k->linear_fixed(j->y, j->n_out, j->prepared, &j->fixed, NULL, j->n_rows, begin, end,
+                       j->scratch + (size_t)i_thread * j->scratch_floats);
+}
+
+static void run_fixed_prepare(void *ctx, int i_thread, int n_threads)
+{
+    struct job *j = ctx;
+    int64_t begin, end;
+    pool_split(j->n_rows, 1, i_thread, n_threads, &begin, &end);
+    j->k->fixed_prepare(j->prepared, j->x, j->n_in, j->n_rows, j->n_in, begin, end, j->fixed.bits);
+}
+
 /* n_in is the head width, n_out the positions; heads are independent caches [n_heads, n_out, n_in]. */
 static void run_attention(void *ctx, int i_thread, int n_threads)
 {
@@ -169,6 +189,13 @@ static void *fill(size_t bytes, bool is_f16)
     return p;
 }
 
+static void prepare_fixed(struct job *j)
+{
+    mem_free(j->prepared);
+    j->prepared = fill(j->k->fixed_bytes(j->n_rows, j->n_in), false);
+    j->k->fixed_prepare(j->prepared, j->x, j->n_in, j->n_rows, j->n_in, 0, j->n_rows, j->fixed.bits);
+}
+
 /* One thread is timed by its own processor time, which others on the machine disturb less. */
 static double seconds(const struct pool *p)
 {
@@ -203,8 +230,11 @@ static void measure(struct pool *pool, struct job *j, pool_fn fn, int rounds, bo
         for (int level = 0; level < KERNEL_LEVELS; level++) {
             j->k = kernel_table((enum kernel_level)level);
             /* plain C is tens of times slower: once is enough, and not for the large ones */
-            if (j->k && (level != KERNEL_SCALAR || (round == 0 && j->flops < 2.5e8)))
-                best[level] = fmin(best[level], timed(pool, fn, j));
+            if (!j->k || (level == KERNEL_SCALAR && (round > 0 || j->flops >= 2.5e8)))
+                continue;
+            if (j->before)
+                j->before(j);
+            best[level] = fmin(best[level], timed(pool, fn, j));
         }
     }
     for (int level = 0; level < KERNEL_LEVELS; level++) {
@@ -244,6 +274,55 @@ static void bench_linear(struct pool *pool, pool_fn fn, const char *name, bool i
     mem_free(j.y);
     mem_free(j.w);
     mem_free(j.scratch);
+}
+
+/* bits < 0: -bits wide integers; block > 0: columns that share a scale */
+static void bench_fixed(struct pool *pool, pool_fn fn, const char *name, int bits, int64_t block,
+                        int64_t n_rows, int64_t n_in, int64_t n_out, int rounds)
+{
+    enum { GROUP = 8 };
+    char label[64];
+    bool is_identity = bits < 0;
+    bits = abs(bits);
+    snprintf(label, sizeof label, "%s %s%d%s %lldx%lldx%lld", name, is_identity ? "int" : "lut", bits,
+             block > 0 ? "/b" : "", (long long)n_rows, (long long)n_in, (long long)n_out);
+    struct job j = {.name = label, .n_rows = n_rows, .n_in = n_in, .n_out = n_out, .before = prepare_fixed};
+    size_t n_scales = (size_t)(block > 0 ? n_out * (n_in / block) : n_out / GROUP);
+    size_t n_entries = (size_t)1 << bits, n_tables = is_identity ? 1 : (size_t)n_out / GROUP;
+    j.bytes = fn == run_fixed_prepare ? (double)(n_rows * n_in * 4)
+                                      : (double)n_in * (double)n_out * (double)bits / 8;
+    j.flops = fn == run_fixed_prepare ? 0 : 2.0 * (double)n_in * (double)n_out * (double)n_rows;
+    j.scratch_floats = KERNEL_FIXED_SCRATCH(n_in, n_rows) / 4;
+    j.x = fill((size_t)(n_rows * n_in) * 4, false);
+    j.y = fill((size_t)(n_rows * n_out) * 4, false);
+    j.w = fill((size_t)(n_in * n_out * bits / 8), false);
+    j.scratch = fill(j.scratch_floats * 4 * 64, false);
+    int8_t *tables = fill(n_tables * 2 * n_entries + 64, false);
+    for (size_t k = 0; k < n_tables * 2 * n_entries; k++)
+        tables[k] = (int8_t)(tables[k] > 127 - 1 ? 126 : tables[k] < -126 ? -126 : tables[k]);
+    for (size_t k = 0; is_identity && k < n_entries; k++) {
+        tables[k] = (int8_t)(k < n_entries / 2 ? (int)k : (int)k - (int)n_entries);
+        tables[n_entries + k] = 0;
+    }
+    float *scales = fill(n_scales * 4, false);
+    j.fixed = (struct fixed_weight){.bits = bits,
+                                    .indices = j.w,
+                                    .n_out = n_out,
+                                    .n_in = n_in,
+                                    .tables = tables,
+                                    .table_stride = is_identity ? 0 : (int64_t)(2 * n_entries),
+                                    .rows_per_group = is_identity ? n_out : GROUP,
+                                    .scales = scales,
+                                    .rows_per_scale = GROUP,
+                                    .scale_block = block};
+    measure(pool, &j, fn, rounds, n_rows == 1);
+    mem_free(j.x);
+    mem_free(j.y);
+    mem_free(j.w);
+    mem_free(j.scratch);
+    mem_free(j.prepared);
+    mem_free(tables);
+    mem_free(scales);
 }
 
 static void bench_attention(struct pool *pool, const char *name, int64_t n_rows, int64_t width,
@@ -360,7 +439,39 @@ static void bench_gated_delta(struct pool *pool, const char *name, int rounds)
     free(memory);
 }
 
-#define BENCH_FIXED(member) ((void)0)
+static void bench_fixed_bytes(struct pool *pool, int rounds)
+{
+    (void)pool, (void)rounds; /* arithmetic on two numbers */
+}
+
+static void bench_fixed_prepare(struct pool *pool, int rounds)
+{
+    static const int widths[] = {1, 2, 3, 4, 6, 8};
+    for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++) {
+        bench_fixed(pool, run_fixed_prepare, "prepare", widths[i], 0, 1, 3072, 8, rounds);
+        bench_fixed(pool, run_fixed_prepare, "prepare", widths[i], 0, 64, 1024, 8, rounds);
+    }
+}
+
+/* Two shapes of a decoded token and two of a batch for every width; negative: plain integers. */
+static void bench_linear_fixed(struct pool *pool, int rounds)
+{
+    static const int widths[] = {1, 2, 3, 4, 6, 8, -4, -8};
+    static const int64_t shapes[][3] = {
+        {1, 1024, 131072}, {1, 3072, 32768}, {64, 1024, 4096}, {64, 3072, 1024}};
+    for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
+        for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++)
+            bench_fixed(pool, run_linear_fixed, "linear", widths[i], 0, shapes[s][0], shapes[s][1],
+                        shapes[s][2], rounds);
+        bench_fixed(pool, run_linear_fixed, "linear", -4, 32, shapes[s][0], shapes[s][1], shapes[s][2],
+                    rounds);
+        if (shapes[s][0] > 1)
+            bench_linear(pool, run_linear_f16, "linear f16", true, shapes[s][0], shapes[s][1], shapes[s][2],
+                         rounds);
+    }
+}
+
+#define BENCH_FIXED(member) bench_##member(pool, rounds)
 #define BENCH_LINEAR_F16(member) bench_linear_shapes(pool, run_##member, #member, true, rounds)
 #define BENCH_LINEAR_F32(member) bench_linear_shapes(pool, run_##member, #member, false, rounds)
 #define BENCH_GATED_DELTA(member) bench_gated_delta(pool, #member, rounds)

@@ -1,10 +1,10 @@
 /* Products in fixed point over AVX2 integer registers; also the AVX-512 level of processors without VNNI.
  *
- * Weights are decoded a unit of packed bytes at a time (32, for 3 and 6 bits 96) straight from the package's bytes into
- * slots of 32 weights. A slot's weights are not neighbours: slot s, byte p of a block is the column that
- * slot_column says, and activations are prepared in that order, so that decoding needs as few shuffles as
- * possible. What a unit's 128-bit lane h holds are the unit's h-th half of neighbouring columns, whence scales for
- * blocks of columns can be applied to halves of a unit.
+ * Weights are decoded a unit of packed bytes at a time straight from the package's bytes into slots of 32 weights. A
+ * slot's weights are not neighbours: slot s, byte p of a block is the column that slot_column says, and
+ * activations are prepared in that order, so that decoding needs as few shuffles as possible. For integers a unit is 32
+ * bytes, and its 128-bit lane h holds the unit's h-th half of neighbouring columns, whence scales for blocks of
+ * columns can be applied to halves of a unit.
  *
  * A slot's table entries are two byte planes, hi and lo + 128, whose bytes interleaved are the 16-bit w + 128. For one
  * activation row the sum of 128 * x.hi is taken off at the end of the block; for several, where weights are
@@ -40,10 +40,16 @@ static ALWAYS_INLINE int64_t blocks_of(int64_t n_in)
     return (n_in + FIXED_BLOCK - 1) / FIXED_BLOCK;
 }
 
-/* Columns of half a unit. */
+/* Units of a block: what is decoded at once. */
+static ALWAYS_INLINE int units_of(int bits, bool is_identity)
+{
+    return bits == 3 || bits == 6 ? 1 : bits == 8 && !is_identity ? 4 : bits;
+}
+
+/* Columns of half a unit of integers. */
 static ALWAYS_INLINE int half_columns(int bits)
 {
-    return bits == 3 ? 128 : bits == 6 ? 64 : 128 / bits;
+    return 128 / bits;
 }
 
 static int slot_column(int bits, int slot, int p)
@@ -69,6 +75,14 @@ static int place_column(int bits, int place)
 static ALWAYS_INLINE __m256i load_i(const void *p)
 {
     return _mm256_loadu_si256((const __m256i *)p);
+}
+
+/* Keeps the compiler from reordering integer sums, which it does until registers run out, and from loading the same
+ * bytes again at each use. */
+static ALWAYS_INLINE __m256i in_register(__m256i a)
+{
+    __asm__("" : "+x"(a));
+    return a;
 }
 
 static ALWAYS_INLINE void store_i(void *p, __m256i a)
@@ -171,8 +185,9 @@ static void ISA(k_fixed_prepare)(void *dst, const float *x, int64_t x_stride, in
 
 /* ---- tables ---- */
 
-/* Tables of at most 16 entries: entry 0, repeated to 16. Of 64: sixteens 0-3; then, as 4-7, the table by the index
- * rotated right by 2. Of 256: sixteens 0-15. */
+/* Tables of at most 16 entries: entry 0, repeated to 16. Larger ones: chains of four sixteens, each but the last xor the next
+ * (look_up_chains). Of 64 entries: 0-3 the table, 4-7 the table by the index rotated right by 2. Of 256: four
+ * chains. */
 struct fixed_tables {
     __m256i hi[16], lo[16];
 };
@@ -208,42 +223,47 @@ static ALWAYS_INLINE void rotate_table(__m256i to[4], const __m256i from[4])
     to[3] = _mm256_unpackhi_epi64(ab23, cd23);
 }
 
+static ALWAYS_INLINE void load_plane(__m256i t[16], const int8_t *table, int bits, __m256i flip)
+{
+    const int n = bits <= 4 ? 1 : 1 << (bits - 4);
+    for (int k = 0; k < n; k++)
+        t[k] = _mm256_xor_si256(load_sixteen(table + 16 * k, bits), flip);
+    if (bits == 6)
+        rotate_table(t + 4, t);
+    for (int k = 0; bits > 4 && k < (bits == 6 ? 8 : 16); k++) {
+        if (k % 4 < 3)
+            t[k] = _mm256_xor_si256(t[k], t[k + 1]);
+    }
+}
+
 static ALWAYS_INLINE void load_tables(struct fixed_tables *t, const int8_t *table, int bits)
 {
-    const __m256i top = _mm256_set1_epi8(-128);
-    int n = bits <= 4 ? 1 : 1 << (bits - 4);
-    for (int k = 0; k < n; k++) {
-        t->hi[k] = load_sixteen(table + 16 * k, bits);
-        t->lo[k] = _mm256_xor_si256(load_sixteen(table + (1 << bits) + 16 * k, bits), top);
-    }
-    if (bits == 6) {
-        rotate_table(t->hi + 4, t->hi);
-        rotate_table(t->lo + 4, t->lo);
-    }
+    load_plane(t->hi, table, bits, _mm256_setzero_si256());
+    load_plane(t->lo, table + (1 << bits), bits, _mm256_set1_epi8(-128));
 }
 
 /* ---- decoding ---- */
 
 /* Where a decoded slot goes: into sums with the activations of one row, or into 16-bit planes. */
 struct sink {
+    bool is_sum;   /* constant wherever these are inlined */
     const char *x; /* X_BLOCK of the row */
-    char *planes;  /* NULL for sums; constant wherever these are inlined */
-    __m256i sum;   /* eight lanes of 32 bits; lanes 0-3 the first half of a unit */
+    char *planes;
+    __m256i sum; /* eight lanes of 32 bits; lanes 0-3 the first half of a unit */
 };
 
 static ALWAYS_INLINE void sink_sum(struct sink *to, __m256i a, __m256i b)
 {
-    to->sum = _mm256_add_epi32(to->sum, _mm256_add_epi32(a, b));
+    to->sum = in_register(_mm256_add_epi32(to->sum, _mm256_add_epi32(a, b)));
 }
 
 /* hi and lo + 128 of a slot. |w.hi| <= 127, so that the products of bytes below never saturate. */
 static ALWAYS_INLINE void sink_slot(struct sink *to, int slot, __m256i hi, __m256i lo, bool is_identity)
 {
-    const char *x = to->x + slot * X_SLOT;
     if (is_identity) {
         __m256i a = _mm256_srai_epi16(_mm256_unpacklo_epi8(hi, hi), 8);
         __m256i b = _mm256_srai_epi16(_mm256_unpackhi_epi8(hi, hi), 8);
-        if (to->planes) {
+        if (!to->is_sum) {
             store_i(to->planes + slot * 64, a);
             store_i(to->planes + slot * 64 + 32, b);
         } else {
@@ -253,13 +273,14 @@ static ALWAYS_INLINE void sink_slot(struct sink *to, int slot, __m256i hi, __m25
         return;
     }
     __m256i a = _mm256_unpacklo_epi8(lo, hi), b = _mm256_unpackhi_epi8(lo, hi);
-    if (to->planes) {
+    if (!to->is_sum) {
         const __m256i offset = _mm256_set1_epi16(128);
         store_i(to->planes + slot * 128, _mm256_sub_epi16(a, offset));
         store_i(to->planes + slot * 128 + 32, _mm256_sub_epi16(b, offset));
         store_i(to->planes + slot * 128 + 64, _mm256_srai_epi16(a, 8));
         store_i(to->planes + slot * 128 + 96, _mm256_srai_epi16(b, 8));
     } else {
+        const char *x = to->x + slot * X_SLOT;
         __m256i low = _mm256_maddubs_epi16(load_i(x + 96), _mm256_sign_epi8(hi, load_i(x + 64)));
         low = _mm256_madd_epi16(low, _mm256_set1_epi16(1));
         a = _mm256_madd_epi16(a, load_i(x));
@@ -277,32 +298,90 @@ static ALWAYS_INLINE void look_up_16(struct sink *to, int slot, const struct fix
     sink_slot(to, slot, hi, lo, is_identity);
 }
 
-/* a where bit 7 of the byte is clear, b where it is set */
+/* a where bit 7 of the byte is clear, b where it is set. Written out because gcc makes a comparison and a blend of the
+ * intrinsic. */
 static ALWAYS_INLINE __m256i choose(__m256i a, __m256i b, __m256i bit_7)
 {
-    return _mm256_blendv_epi8(a, b, bit_7);
+    __m256i chosen;
+    __asm__("vpblendvb %3, %2, %1, %0" : "=x"(chosen) : "x"(a), "xm"(b), "x"(bit_7));
+    return chosen;
 }
 
-static ALWAYS_INLINE __m256i look_up_four(const __m256i t[4], __m256i index, __m256i bit_4, __m256i bit_5)
+/* Two vectors of clean indices below 64, at[3], and what look_up_chains makes of them. */
+struct chain_index {
+    __m256i at[4];
+};
+
+static ALWAYS_INLINE struct chain_index chain_index(__m256i index)
 {
-    return choose(choose(_mm256_shuffle_epi8(t[0], index), _mm256_shuffle_epi8(t[1], index), bit_4),
-                  choose(_mm256_shuffle_epi8(t[2], index), _mm256_shuffle_epi8(t[3], index), bit_4), bit_5);
+    struct chain_index i = {.at = {[3] = index}};
+    UNROLL_ALL
+    for (int k = 0; k < 3; k++)
+        i.at[k] = _mm256_add_epi8(index, _mm256_set1_epi8((char)(112 - 16 * k)));
+    return i;
 }
 
-/* bit_4 and bit_5 of the index lie in bit 7 of the bytes. */
-static ALWAYS_INLINE void look_up_64(struct sink *to, int slot, const __m256i hi[4], const __m256i lo[4],
-                                     __m256i index, __m256i bit_4, __m256i bit_5)
+/* Loaded for each use (so `use` says): were large tables kept in registers, sums and indices would not be. */
+static ALWAYS_INLINE __m256i load_sixteen_for(const __m256i *sixteen, __m256i use)
 {
-    sink_slot(to, slot, look_up_four(hi, index, bit_4, bit_5), look_up_four(lo, index, bit_4, bit_5), false);
+    __m256i entries;
+    __asm__("vmovdqa %1, %0" : "=x"(entries) : "m"(*sixteen), "x"(use));
+    return entries;
 }
 
-static ALWAYS_INLINE __m256i look_up_sixteen(const __m256i t[16], __m256i index, __m256i bit_4, __m256i bit_5,
-                                             __m256i bit_6, __m256i bit_7)
+/* 64 entries for two vectors of indices. A shuffle yields 0 where bit 7 is set, so that sixteen k takes part only where
+ * index + (128 - 16 * (k + 1)) stays below 128, i.e. where index < 16 * (k + 1); of those that do, the
+ * differences of which they are made leave the right one. */
+static ALWAYS_INLINE void look_up_chains(__m256i entries[2], const __m256i t[4],
+                                         const struct chain_index index[2])
 {
-    __m256i a = choose(look_up_four(t, index, bit_4, bit_5), look_up_four(t + 4, index, bit_4, bit_5), bit_6);
-    __m256i b =
-        choose(look_up_four(t + 8, index, bit_4, bit_5), look_up_four(t + 12, index, bit_4, bit_5), bit_6);
-    return choose(a, b, bit_7);
+    UNROLL_ALL
+    for (int k = 3; k >= 0; k--) {
+        __m256i sixteen = load_sixteen_for(t + k, index[0].at[k]);
+        UNROLL_ALL
+        for (int i = 0; i < 2; i++) {
+            __m256i found = _mm256_shuffle_epi8(sixteen, index[i].at[k]);
+            entries[i] = in_register(k == 3 ? found : _mm256_xor_si256(entries[i], found));
+        }
+    }
+}
+
+static ALWAYS_INLINE void look_up_64(struct sink *to, int slot0, int slot1, const __m256i hi[4],
+                                     const __m256i lo[4], __m256i index0, __m256i index1)
+{
+    __m256i hi_entries[2], lo_entries[2];
+    struct chain_index index[2] = {chain_index(index0), chain_index(index1)};
+    look_up_chains(hi_entries, hi, index);
+    look_up_chains(lo_entries, lo, index);
+    sink_slot(to, slot0, hi_entries[0], lo_entries[0], false);
+    sink_slot(to, slot1, hi_entries[1], lo_entries[1], false);
+}
+
+static ALWAYS_INLINE void look_up_four_chains(__m256i entries[2], const __m256i t[16], const __m256i v[2],
+                                              const struct chain_index index[2])
+{
+    __m256i other[2], upper[2];
+    look_up_chains(entries, t, index);
+    look_up_chains(other, t + 4, index);
+    for (int i = 0; i < 2; i++)
+        entries[i] = choose(entries[i], other[i], _mm256_slli_epi16(v[i], 1));
+    look_up_chains(upper, t + 8, index);
+    look_up_chains(other, t + 12, index);
+    for (int i = 0; i < 2; i++)
+        entries[i] = choose(entries[i], choose(upper[i], other[i], _mm256_slli_epi16(v[i], 1)), v[i]);
+}
+
+static ALWAYS_INLINE void look_up_256(struct sink *to, int slot, const struct fixed_tables *t,
+                                      const uint8_t *p)
+{
+    const __m256i six = _mm256_set1_epi8(63);
+    __m256i v[2] = {load_i(p), load_i(p + 32)}, hi[2], lo[2];
+    struct chain_index index[2] = {chain_index(_mm256_and_si256(v[0], six)),
+                                   chain_index(_mm256_and_si256(v[1], six))};
+    look_up_four_chains(hi, t->hi, v, index);
+    look_up_four_chains(lo, t->lo, v, index);
+    sink_slot(to, slot, hi[0], lo[0], false);
+    sink_slot(to, slot + 1, hi[1], lo[1], false);
 }
 
 /* Twice 48 bytes, in each lane all bytes 3t, 3t + 1, 3t + 2 at p = 3t mod 16. */
@@ -347,27 +426,27 @@ static ALWAYS_INLINE void decode_unit(struct sink *to, const uint8_t *p, int uni
         look_up_16(to, 6, t, _mm256_and_si256(_mm256_srli_epi16(b[2], 2), three), false);
         look_up_16(to, 7, t, _mm256_and_si256(_mm256_srli_epi16(b[2], 5), three), false);
     } else if (bits == 6) {
-        __m256i b[3];
-        load_thirds(b, p + unit * 96);
-        look_up_64(to, unit * 4, t->hi, t->lo, _mm256_and_si256(b[0], low), _mm256_slli_epi16(b[0], 3),
-                   _mm256_slli_epi16(b[0], 2));
-        /* bits 0 and 1 of the second index are the top ones of the first byte, hence the rotated table */
-        look_up_64(to, unit * 4 + 1, t->hi + 4, t->lo + 4, _mm256_and_si256(b[1], low),
-                   _mm256_slli_epi16(b[0], 1), b[0]);
-        look_up_64(to, unit * 4 + 2, t->hi, t->lo, _mm256_and_si256(_mm256_srli_epi16(b[1], 4), low),
-                   _mm256_slli_epi16(b[2], 7), _mm256_slli_epi16(b[2], 6));
-        look_up_64(to, unit * 4 + 3, t->hi, t->lo, _mm256_and_si256(_mm256_srli_epi16(b[2], 2), low),
-                   _mm256_slli_epi16(b[2], 1), b[2]);
-    } else if (bits == 8) {
-        __m256i v = load_i(p + unit * 32);
-        if (is_identity) {
-            sink_slot(to, unit, v, v, true);
-        } else {
-            __m256i index = _mm256_and_si256(v, low), bit_6 = _mm256_slli_epi16(v, 1);
-            __m256i bit_5 = _mm256_slli_epi16(v, 2), bit_4 = _mm256_slli_epi16(v, 3);
-            sink_slot(to, unit, look_up_sixteen(t->hi, index, bit_4, bit_5, bit_6, v),
-                      look_up_sixteen(t->lo, index, bit_4, bit_5, bit_6, v), false);
+        const __m256i six = _mm256_set1_epi8(63), top = _mm256_set1_epi8(48);
+        __m256i b[2][3], second[2], third[2], fourth[2];
+        UNROLL_ALL
+        for (int i = 0; i < 2; i++) {
+            load_thirds(b[i], p + 96 * i);
+            second[i] = _mm256_or_si256(_mm256_and_si256(b[i][1], low),
+                                        _mm256_and_si256(_mm256_srli_epi16(b[i][0], 2), top));
+            third[i] = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(b[i][1], 4), low),
+                                       _mm256_and_si256(_mm256_slli_epi16(b[i][2], 4), top));
+            fourth[i] = _mm256_and_si256(_mm256_srli_epi16(b[i][2], 2), six);
         }
+        look_up_64(to, 0, 4, t->hi, t->lo, _mm256_and_si256(b[0][0], six), _mm256_and_si256(b[1][0], six));
+        /* bits 0 and 1 of the second index are the top ones of the first byte, hence the rotated table */
+        look_up_64(to, 1, 5, t->hi + 4, t->lo + 4, second[0], second[1]);
+        look_up_64(to, 2, 6, t->hi, t->lo, third[0], third[1]);
+        look_up_64(to, 3, 7, t->hi, t->lo, fourth[0], fourth[1]);
+    } else if (bits == 8 && is_identity) {
+        __m256i v = load_i(p + unit * 32);
+        sink_slot(to, unit, v, v, true);
+    } else if (bits == 8) {
+        look_up_256(to, unit * 2, t, p + unit * 64);
     } else {
         const int per_byte = 8 / bits;
         __m256i v = load_i(p + unit * 32);
@@ -379,62 +458,93 @@ static ALWAYS_INLINE void decode_unit(struct sink *to, const uint8_t *p, int uni
     }
 }
 
-/* The bytes of block b of row o: in place when they begin at a byte and are 256 columns, else a copy in `copy`. What
- * a copy holds after the last column is any index; the activations there are 0. */
-static ALWAYS_INLINE const uint8_t *block_bytes(const struct fixed_weight *w, int64_t o, int64_t b,
-                                                uint8_t copy[FIXED_BLOCK], int bits)
+/* The bytes of block b of row o, moved to begin at a byte. What follows after the last column is any index; the activations
+ * there are 0. */
+static NEVER_INLINE void copy_block(uint8_t copy[FIXED_BLOCK], const struct fixed_weight *w, int64_t o,
+                                    int64_t b, int bits)
 {
     int64_t n = least(w->n_in - b * FIXED_BLOCK, FIXED_BLOCK), bit = (o * w->n_in + b * FIXED_BLOCK) * bits;
     const uint8_t *from = w->indices + bit / 8;
     int shift = (int)(bit % 8);
-    if (n == FIXED_BLOCK && shift == 0)
-        return from;
     int64_t n_from = (shift + n * bits + 7) / 8, n_to = (n * bits + 7) / 8;
     memset(copy, 0, FIXED_BLOCK);
-    for (int64_t i = 0; i < n_to; i++)
-        copy[i] = (uint8_t)((unsigned)from[i] >> shift |
-                            (i + 1 < n_from ? (unsigned)from[i + 1] << (8 - shift) : 0));
+    for (int64_t i = 0; i < n_to; i++) {
+        unsigned next = i + 1 < n_from ? from[i + 1] : 0;
+        copy[i] = (uint8_t)((unsigned)from[i] >> shift | next << (8 - shift));
+    }
+}
+
+/* The same in place where they begin at a byte and are a whole block. */
+static ALWAYS_INLINE const uint8_t *block_bytes(const struct fixed_weight *w, int64_t o, int64_t b,
+                                                uint8_t copy[FIXED_BLOCK], int bits)
+{
+    int64_t bit = (o * w->n_in + b * FIXED_BLOCK) * bits;
+    if (w->n_in - b * FIXED_BLOCK >= FIXED_BLOCK && bit % 8 == 0)
+        return w->indices + bit / 8;
+    copy_block(copy, w, o, b, bits);
     return copy;
 }
 
 /* ---- sums ---- */
 
+static ALWAYS_INLINE __m256i add_neighbours(__m256i a, __m256i b)
+{
+    return _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+}
+
 /* Lane r of low and of high: the sum of the lower and of the upper four lanes of a[r]. */
 static ALWAYS_INLINE void reduce_eight(__m256i *low, __m256i *high, const __m256i a[TOGETHER])
 {
-    __m256i first = _mm256_hadd_epi32(_mm256_hadd_epi32(a[0], a[1]), _mm256_hadd_epi32(a[2], a[3]));
-    __m256i second = _mm256_hadd_epi32(_mm256_hadd_epi32(a[4], a[5]), _mm256_hadd_epi32(a[6], a[7]));
-    *low = _mm256_permute2x128_si256(first, second, 0x20);
-    *high = _mm256_permute2x128_si256(first, second, 0x31);
+    __m256i four[2];
+    for (int i = 0; i < 2; i++) {
+        __m256i p = add_neighbours(a[4 * i], a[4 * i + 1]), q = add_neighbours(a[4 * i + 2], a[4 * i + 3]);
+        four[i] = _mm256_add_epi32(_mm256_unpacklo_epi64(p, q), _mm256_unpackhi_epi64(p, q));
+    }
+    *low = _mm256_permute2x128_si256(four[0], four[1], 0x20);
+    *high = _mm256_permute2x128_si256(four[0], four[1], 0x31);
 }
 
 /* One activation row, TOGETHER weight rows: per block (or unit) the lanes of each row are kept, then finished for all
  * rows at once. lanes [pieces][TOGETHER][LANES_BYTES]. */
+static ALWAYS_INLINE char *sum_block(char *lanes, const uint8_t *p, const char *x,
+                                     const struct fixed_tables *t, int bits, bool is_identity, bool by_unit)
+{
+    const int n_units = units_of(bits, is_identity);
+    struct sink to = {.is_sum = true, .x = x, .sum = _mm256_setzero_si256()};
+    UNROLL_ALL
+    for (int u = 0; u < n_units; u++) {
+        decode_unit(&to, p, u, t, bits, is_identity);
+        if (by_unit) {
+            store_i(lanes, to.sum);
+            lanes += TOGETHER * LANES_BYTES;
+            to.sum = _mm256_setzero_si256();
+        }
+    }
+    if (!by_unit) {
+        store_i(lanes, to.sum);
+        lanes += TOGETHER * LANES_BYTES;
+    }
+    return lanes;
+}
+
 static ALWAYS_INLINE void sum_row_blocks(char *lanes, const struct fixed_weight *w, int64_t o, const char *x,
                                          const struct fixed_tables *t, int bits, bool is_identity,
                                          bool by_unit)
 {
-    const int n_units = FIXED_BLOCK / (2 * half_columns(bits)), unit_bytes = 32 * bits / n_units;
-    int64_t n_blocks = blocks_of(w->n_in);
-    uint8_t copy[FIXED_BLOCK];
-    for (int64_t b = 0; b < n_blocks; b++, x += X_BLOCK) {
-        const uint8_t *p = block_bytes(w, o, b, copy, bits);
-        struct sink to = {.x = x, .sum = _mm256_setzero_si256()};
+    const int block_bytes = FIXED_BLOCK / 8 * bits;
+    int64_t n_blocks = blocks_of(w->n_in), bit = o * w->n_in * bits;
+    int64_t n_in_place = bit % 8 == 0 ? w->n_in / FIXED_BLOCK : 0, b = 0;
+    const uint8_t *p = w->indices + bit / 8;
+    for (; b < n_in_place; b++, x += X_BLOCK, p += block_bytes) {
         UNROLL_ALL
-        for (int u = 0; u < n_units; u++) {
-            for (int ahead = 0; ahead < unit_bytes; ahead += 64)
-                _mm_prefetch((const char *)p + u * unit_bytes + ahead + FIXED_PREFETCH, _MM_HINT_T0);
-            decode_unit(&to, p, u, t, bits, is_identity);
-            if (by_unit) {
-                store_i(lanes, to.sum);
-                lanes += TOGETHER * LANES_BYTES;
-                to.sum = _mm256_setzero_si256();
-            }
-        }
-        if (!by_unit) {
-            store_i(lanes, to.sum);
-            lanes += TOGETHER * LANES_BYTES;
-        }
+        for (int ahead = 0; ahead < block_bytes; ahead += 64)
+            _mm_prefetch((const char *)p + ahead + FIXED_PREFETCH, _MM_HINT_T0);
+        lanes = sum_block(lanes, p, x, t, bits, is_identity, by_unit);
+    }
+    for (; b < n_blocks; b++, x += X_BLOCK) {
+        uint8_t copy[FIXED_BLOCK];
+        copy_block(copy, w, o, b, bits);
+        lanes = sum_block(lanes, copy, x, t, bits, is_identity, by_unit);
     }
 }
 
@@ -539,10 +649,10 @@ static ALWAYS_INLINE void sum_quad(__m256i sums[8], const char *planes, const ch
         sums[i] = _mm256_setzero_si256();
     if (is_identity) {
         for (int at = first * 64; at < last * 64; at += 32) {
-            __m256i q0 = load_i(x0 + X_Q + at), q1 = load_i(x1 + X_Q + at);
+            __m256i q0 = in_register(load_i(x0 + X_Q + at)), q1 = in_register(load_i(x1 + X_Q + at));
             UNROLL_ALL
             for (int r = 0; r < 4; r++) {
-                __m256i v = load_i(planes + r * DECODED_BLOCK + at);
+                __m256i v = in_register(load_i(planes + r * DECODED_BLOCK + at));
                 sums[r] = _mm256_add_epi32(sums[r], _mm256_madd_epi16(v, q0));
                 sums[4 + r] = _mm256_add_epi32(sums[4 + r], _mm256_madd_epi16(v, q1));
             }
@@ -552,16 +662,16 @@ static ALWAYS_INLINE void sum_quad(__m256i sums[8], const char *planes, const ch
     for (int at = first * X_SLOT; at < last * X_SLOT; at += X_SLOT) {
         UNROLL_ALL
         for (int half = at; half < at + 64; half += 32) {
-            __m256i hi0 = load_i(x0 + half), lo0 = load_i(x0 + half + 64);
-            __m256i hi1 = load_i(x1 + half), lo1 = load_i(x1 + half + 64);
+            __m256i hi0 = in_register(load_i(x0 + half)), lo0 = in_register(load_i(x0 + half + 64));
+            __m256i hi1 = in_register(load_i(x1 + half)), lo1 = in_register(load_i(x1 + half + 64));
             UNROLL_ALL
             for (int r = 0; r < 4; r++) {
-                __m256i v = load_i(planes + r * DECODED_BLOCK + half);
-                __m256i v_hi = load_i(planes + r * DECODED_BLOCK + half + 64);
-                sums[r] = _mm256_add_epi32(
-                    sums[r], _mm256_add_epi32(_mm256_madd_epi16(v, hi0), _mm256_madd_epi16(v_hi, lo0)));
-                sums[4 + r] = _mm256_add_epi32(
-                    sums[4 + r], _mm256_add_epi32(_mm256_madd_epi16(v, hi1), _mm256_madd_epi16(v_hi, lo1)));
+                __m256i v = in_register(load_i(planes + r * DECODED_BLOCK + half));
+                __m256i v_hi = in_register(load_i(planes + r * DECODED_BLOCK + half + 64));
+                sums[r] = in_register(_mm256_add_epi32(
+                    sums[r], _mm256_add_epi32(_mm256_madd_epi16(v, hi0), _mm256_madd_epi16(v_hi, lo0))));
+                sums[4 + r] = in_register(_mm256_add_epi32(
+                    sums[4 + r], _mm256_add_epi32(_mm256_madd_epi16(v, hi1), _mm256_madd_epi16(v_hi, lo1))));
             }
         }
     }
@@ -597,7 +707,7 @@ static ALWAYS_INLINE __m256 add_quad(__m256 acc, const char *planes, const char 
 static ALWAYS_INLINE void decode_rows(char *planes, const struct fixed_weight *w, int64_t first, int64_t n,
                                       int64_t b, int bits, bool is_identity)
 {
-    const int n_units = FIXED_BLOCK / (2 * half_columns(bits));
+    const int n_units = units_of(bits, is_identity);
     uint8_t copy[FIXED_BLOCK];
     struct fixed_tables tables;
     const int8_t *loaded = table_of(w, first);
