@@ -19,10 +19,10 @@ struct cli {
 };
 
 enum cli_option_kind {
-    CLI_FLAG,    /* bool *      set true */
-    CLI_INT,     /* int64_t *   decimal */
-    CLI_DOUBLE,  /* double *    */
-    CLI_STRING   /* const char ** borrowed from argv */
+    CLI_FLAG,   /* bool *      set true */
+    CLI_INT,    /* int64_t *   decimal */
+    CLI_DOUBLE, /* double *    */
+    CLI_STRING  /* const char ** borrowed from argv */
 };
 
 struct cli_option {
@@ -37,7 +37,8 @@ struct cli_option {
  * Accepts --name=value, -n5, "--" and "-" (a positional). Common options (-q, -v, -h/--help, --debug) are handled here.
  * Unknown options: ERR_USAGE with the nearest known name. *help is set when help was printed (return status 0 then). */
 bool cli_parse(struct cli *c, int argc, char **argv, const struct cli_option *options, int n_options,
-               const char **positional, int n_max, int *n_positional, const char *synopsis, bool *help, struct err *e) MUST_CHECK;
+               const char **positional, int n_max, int *n_positional, const char *synopsis, bool *help,
+               struct err *e) MUST_CHECK;
 
 /* Prints "milkit: error: <message>" (and the hint, if any) and returns the exit status of the code. */
 int cli_fail(const struct cli *c, const struct err *e, const char *hint);
