@@ -1,6 +1,5 @@
 /* The AVX2 level (AVX2, FMA and F16C): the bodies over this instruction set's lanes. Same bits as
  * kernel_scalar.c. */
-#include <float.h>
 #include "kernel/kernel_internal.h"
 
 #if defined(__x86_64__)
@@ -22,7 +21,8 @@
 #include "kernel/body_linear.h"
 #include "kernel/body_attention.h"
 #include "kernel/body_recurrent.h"
-#include "kernel/body_fixed_avx2.h"
+#include "kernel/fixed_lanes_avx2.h"
+#include "kernel/body_fixed.h"
 
 const struct kernels kernels_avx2 = {
     .level = KERNEL_AVX2,

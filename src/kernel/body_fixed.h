@@ -1,0 +1,448 @@
+/* Products in fixed point: preparing activations, walking weight rows, scales and results. Over fixed_lanes_*.h, which
+ * decode weights and multiply: every sum there is an exact integer, so that only the few float operations
+ * here have an order. */
+
+/* How many distant parts of the rows are walked in turn for one activation row; some memories want several. */
+#ifndef FIXED_STREAMS
+#define FIXED_STREAMS 1
+#endif
+#ifndef FIXED_LINKAGE
+#define FIXED_LINKAGE static
+#endif
+
+/* ---- activations ---- */
+
+FIXED_LINKAGE size_t ISA(k_fixed_bytes)(int64_t n_rows, int64_t n_in)
+{
+    return (size_t)n_rows * (size_t)blocks_of(n_in) * X_BLOCK;
+}
+
+/* q of one block of n columns in natural order, zeros after them. Returns the scale. */
+static float quantize_block(int16_t q[FIXED_BLOCK], const float *x, int64_t n)
+{
+    float full[FIXED_BLOCK];
+    if (n < FIXED_BLOCK) {
+        memset(full, 0, sizeof full);
+        memcpy(full, x, (size_t)n * sizeof *x);
+        x = full;
+    }
+    __m256i most = _mm256_setzero_si256(), magnitude = _mm256_set1_epi32(0x7fffffff);
+    for (int i = 0; i < FIXED_BLOCK; i += 8)
+        most = _mm256_max_epi32(most, _mm256_and_si256(load_i(x + i), magnitude));
+    __m128i m = _mm_max_epi32(_mm256_castsi256_si128(most), _mm256_extracti128_si256(most, 1));
+    m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0x4e));
+    m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0xb1));
+    float largest = _mm_cvtss_f32(_mm_castsi128_ps(m)), scale = largest / (float)FIXED_MAX;
+    if (!(largest <= FLT_MAX))
+        scale = NAN;
+    else if (scale < FLT_MIN)
+        scale = 0.0f;
+    if (!(scale > 0.0f)) {
+        memset(q, 0, FIXED_BLOCK * sizeof *q);
+        return scale;
+    }
+    __m256 s = _mm256_set1_ps(scale);
+    for (int i = 0; i < FIXED_BLOCK; i += 16) {
+        __m256i a = _mm256_cvtps_epi32(_mm256_div_ps(_mm256_loadu_ps(x + i), s));
+        __m256i b = _mm256_cvtps_epi32(_mm256_div_ps(_mm256_loadu_ps(x + i + 8), s));
+        store_i(q + i, _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xd8));
+    }
+    return scale;
+}
+
+FIXED_LINKAGE void ISA(k_fixed_prepare)(void *dst, const float *x, int64_t x_stride, int64_t n_rows,
+                                        int64_t n_in, int64_t row_begin, int64_t row_end, int bits)
+{
+    uint8_t column[FIXED_BLOCK];
+    int16_t q[FIXED_BLOCK];
+    for (int i = 0; i < FIXED_BLOCK; i++)
+        column[i] = (uint8_t)place_column(bits, i);
+    for (int64_t t = row_begin; t < row_end; t++) {
+        char *to = (char *)dst + (size_t)(t * blocks_of(n_in)) * X_BLOCK;
+        for (int64_t i = 0; i < n_in; i += FIXED_BLOCK, to += X_BLOCK) {
+            float scale = quantize_block(q, x + t * x_stride + i, fixed_least(n_in - i, FIXED_BLOCK));
+            arrange_block(to, q, column, scale, n_rows == 1);
+        }
+    }
+}
+
+/* ---- weights of any alignment ---- */
+
+/* The bytes of block b of row o, moved to begin at a byte. What follows after the last column is any index; the activations
+ * there are 0. */
+static NEVER_INLINE void copy_block(uint8_t copy[FIXED_BLOCK], const struct fixed_weight *w, int64_t o,
+                                    int64_t b, int bits)
+{
+    int64_t n = fixed_least(w->n_in - b * FIXED_BLOCK, FIXED_BLOCK),
+            bit = (o * w->n_in + b * FIXED_BLOCK) * bits;
+    const uint8_t *from = w->indices + bit / 8;
+    int shift = (int)(bit % 8);
+    int64_t n_from = (shift + n * bits + 7) / 8, n_to = (n * bits + 7) / 8;
+    memset(copy, 0, FIXED_BLOCK);
+    for (int64_t i = 0; i < n_to; i++) {
+        unsigned next = i + 1 < n_from ? from[i + 1] : 0;
+        copy[i] = (uint8_t)((unsigned)from[i] >> shift | next << (8 - shift));
+    }
+}
+
+/* The same in place where they begin at a byte and are a whole block. */
+static ALWAYS_INLINE const uint8_t *block_bytes(const struct fixed_weight *w, int64_t o, int64_t b,
+                                                uint8_t copy[FIXED_BLOCK], int bits)
+{
+    int64_t bit = (o * w->n_in + b * FIXED_BLOCK) * bits;
+    if (w->n_in - b * FIXED_BLOCK >= FIXED_BLOCK && bit % 8 == 0)
+        return w->indices + bit / 8;
+    copy_block(copy, w, o, b, bits);
+    return copy;
+}
+
+/* ---- one activation row ---- */
+
+static ALWAYS_INLINE __m256i add_neighbours(__m256i a, __m256i b)
+{
+    return _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+}
+
+/* Lane r of low and of high: the sum of the lower and of the upper four lanes of a[r]. */
+static ALWAYS_INLINE void reduce_eight(__m256i *low, __m256i *high, const __m256i a[TOGETHER])
+{
+    __m256i four[2];
+    for (int i = 0; i < 2; i++) {
+        __m256i p = add_neighbours(a[4 * i], a[4 * i + 1]), q = add_neighbours(a[4 * i + 2], a[4 * i + 3]);
+        four[i] = _mm256_add_epi32(_mm256_unpacklo_epi64(p, q), _mm256_unpackhi_epi64(p, q));
+    }
+    *low = _mm256_permute2x128_si256(four[0], four[1], 0x20);
+    *high = _mm256_permute2x128_si256(four[0], four[1], 0x31);
+}
+
+static ALWAYS_INLINE void sum_row_blocks(char *lanes, const struct fixed_weight *w, int64_t o, const char *x,
+                                         const struct fixed_tables *t, int bits, bool is_identity,
+                                         bool by_unit)
+{
+    const int block_bytes = FIXED_BLOCK / 8 * bits;
+    int64_t n_blocks = blocks_of(w->n_in), bit = o * w->n_in * bits;
+    int64_t n_in_place = bit % 8 == 0 ? w->n_in / FIXED_BLOCK : 0, b = 0;
+    const uint8_t *p = w->indices + bit / 8;
+    for (; b < n_in_place; b++, x += X_BLOCK, p += block_bytes) {
+        UNROLL_ALL
+        for (int ahead = 0; ahead < block_bytes; ahead += 64)
+            _mm_prefetch((const char *)p + ahead + FIXED_PREFETCH, _MM_HINT_T0);
+        lanes = sum_block(lanes, p, x, t, bits, is_identity, by_unit);
+    }
+    for (; b < n_blocks; b++, x += X_BLOCK) {
+        uint8_t copy[FIXED_BLOCK];
+        copy_block(copy, w, o, b, bits);
+        lanes = sum_block(lanes, copy, x, t, bits, is_identity, by_unit);
+    }
+}
+
+/* Scales of block `at` for the rows o[]. */
+static ALWAYS_INLINE __m256 block_scales(const struct fixed_weight *w, const int64_t o[TOGETHER], int64_t at)
+{
+    float scales[TOGETHER];
+    int64_t per_row = w->n_in / w->scale_block;
+    for (int r = 0; r < TOGETHER; r++)
+        scales[r] = w->scales[o[r] * per_row + at];
+    return _mm256_loadu_ps(scales);
+}
+
+/* acc + S * (s_b * scale) for the halves low and high of a piece that begins at `column`; *carry holds the sum of a
+ * block of scales that is not complete yet. */
+static ALWAYS_INLINE __m256 add_halves(__m256 acc, __m256i *carry, const __m256i half[2], int64_t column,
+                                       int columns, __m256 x_scale, const struct fixed_weight *w,
+                                       const int64_t o[TOGETHER])
+{
+    for (int h = 0; h < 2; h++) {
+        int64_t end = column + (h + 1) * columns;
+        *carry = _mm256_add_epi32(*carry, half[h]);
+        if (end % w->scale_block == 0 && end <= w->n_in) {
+            __m256 factor = _mm256_mul_ps(x_scale, block_scales(w, o, end / w->scale_block - 1));
+            acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(*carry), factor, acc);
+            *carry = _mm256_setzero_si256();
+        }
+    }
+    return acc;
+}
+
+static void finish_rows(float *y, const char *lanes, const struct fixed_weight *w, const float *bias,
+                        const char *x, const int64_t o[TOGETHER], int64_t n, bool is_identity, int columns)
+{
+    __m256 acc = _mm256_setzero_ps();
+    __m256i carry = _mm256_setzero_si256();
+    bool by_unit = w->scale_block > 0 && w->scale_block < FIXED_BLOCK;
+    int n_pieces = by_unit ? FIXED_BLOCK / (2 * columns) : 1;
+    int64_t n_blocks = blocks_of(w->n_in);
+    for (int64_t b = 0; b < n_blocks; b++, x += X_BLOCK) {
+        struct x_block tail;
+        memcpy(&tail, x + X_TAIL, sizeof tail);
+        __m256 factor = _mm256_set1_ps(tail.scale);
+        for (int u = 0; u < n_pieces; u++, lanes += TOGETHER * LANES_BYTES) {
+            __m256i half[2], sums[TOGETHER];
+            for (int r = 0; r < TOGETHER; r++)
+                sums[r] = load_i(lanes + r * LANES_BYTES);
+            reduce_eight(&half[0], &half[1], sums);
+            if (by_unit) {
+                acc = add_halves(acc, &carry, half, b * FIXED_BLOCK + u * 2 * columns, columns, factor, w, o);
+                continue;
+            }
+            __m256i sum = _mm256_add_epi32(half[0], half[1]);
+            sum = _mm256_sub_epi32(sum, _mm256_set1_epi32(tail.correction[is_identity]));
+            if (w->scale_block > 0)
+                factor = _mm256_mul_ps(factor, block_scales(w, o, b * FIXED_BLOCK / w->scale_block));
+            acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), factor, acc);
+        }
+    }
+    float results[TOGETHER];
+    _mm256_storeu_ps(results, acc);
+    for (int64_t r = 0; r < n; r++) {
+        float sum = results[r] * (w->scale_block > 0 ? 256.0f : 256.0f * w->scales[o[r] / w->rows_per_scale]);
+        y[o[r]] = bias ? sum + bias[o[r]] : sum;
+    }
+}
+
+/* The rows of [begin, end) in the order of the walk: stream s takes the s-th part of them; streams take turns. Row i of
+ * FIXED_STREAMS * per_stream, or -1 for none. */
+static ALWAYS_INLINE int64_t walk_row(int64_t i, int64_t begin, int64_t end, int64_t per_stream)
+{
+    int64_t o = begin + i % FIXED_STREAMS * per_stream + i / FIXED_STREAMS;
+    return i / FIXED_STREAMS < per_stream && o < end ? o : -1;
+}
+
+static ALWAYS_INLINE void fixed_row(float *y, const char *x, const struct fixed_weight *w, const float *bias,
+                                    int64_t begin, int64_t end, void *scratch, int bits, bool is_identity,
+                                    bool by_unit)
+{
+    int64_t per_stream = (end - begin + FIXED_STREAMS - 1) / FIXED_STREAMS;
+    char *lanes = scratch;
+    struct fixed_tables tables;
+    const int8_t *loaded = table_of(w, begin);
+    load_tables(&tables, loaded, bits);
+    for (int64_t i = 0; i < per_stream * FIXED_STREAMS;) {
+        int64_t o[TOGETHER], n = 0;
+        for (; n < TOGETHER && i < per_stream * FIXED_STREAMS; i++) {
+            o[n] = walk_row(i, begin, end, per_stream);
+            if (o[n] < 0)
+                continue;
+            const int8_t *table = table_of(w, o[n]);
+            if (table != loaded)
+                load_tables(&tables, table, bits);
+            loaded = table;
+            sum_row_blocks(lanes + n * LANES_BYTES, w, o[n], x, &tables, bits, is_identity, by_unit);
+            n++;
+        }
+        for (int64_t r = n; r < TOGETHER; r++)
+            o[r] = begin;
+        finish_rows(y, lanes, w, bias, x, o, n, is_identity, half_columns(bits));
+    }
+}
+
+/* ---- several activation rows ---- */
+
+/* Block b of four decoded rows o[0..3] (o[4 + r] = o[r]) with two activation rows; acc in the order of sum_quad. */
+static ALWAYS_INLINE __m256 add_quad(__m256 acc, const char *planes, const char *x0, const char *x1,
+                                     int64_t b, const struct fixed_weight *w, const int64_t o[8], int bits,
+                                     bool is_identity, bool by_unit)
+{
+    const int columns = half_columns(bits);
+    struct x_block tail0, tail1;
+    __m256i half[2], carry = _mm256_setzero_si256();
+    memcpy(&tail0, x0 + X_TAIL, sizeof tail0);
+    memcpy(&tail1, x1 + X_TAIL, sizeof tail1);
+    __m256 factor = _mm256_set_m128(_mm_set1_ps(tail1.scale), _mm_set1_ps(tail0.scale));
+    if (by_unit) {
+        for (int u = 0; u < FIXED_BLOCK / (2 * columns); u += STEP_UNITS) {
+            __m256i sums[STEP_UNITS][8];
+            sum_units(sums, planes, x0, x1, u, bits);
+            for (int k = 0; k < STEP_UNITS; k++) {
+                reduce_eight(&half[0], &half[1], sums[k]);
+                acc = add_halves(acc, &carry, half, b * FIXED_BLOCK + (u + k) * 2 * columns, columns, factor,
+                                 w, o);
+            }
+        }
+        return acc;
+    }
+    __m256i sums[8];
+    sum_quad(sums, planes, x0, x1, is_identity);
+    reduce_eight(&half[0], &half[1], sums);
+    __m256i sum = _mm256_sub_epi32(_mm256_add_epi32(half[0], half[1]),
+                                   _mm256_set_m128i(_mm_set1_epi32(tail1.correction[is_identity]),
+                                                    _mm_set1_epi32(tail0.correction[is_identity])));
+    if (w->scale_block > 0)
+        factor = _mm256_mul_ps(factor, block_scales(w, o, b * FIXED_BLOCK / w->scale_block));
+    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), factor, acc);
+}
+
+/* Block b of n weight rows from `first` on, decoded. */
+static ALWAYS_INLINE void decode_rows(char *planes, const struct fixed_weight *w, int64_t first, int64_t n,
+                                      int64_t b, int bits, bool is_identity)
+{
+    uint8_t copy[FIXED_BLOCK];
+    struct fixed_tables tables;
+    const int8_t *loaded = table_of(w, first);
+    load_tables(&tables, loaded, bits);
+    for (int64_t r = 0; r < n; r++) {
+        const int8_t *table = table_of(w, first + r);
+        const uint8_t *p = block_bytes(w, first + r, b, copy, bits);
+        if (table != loaded)
+            load_tables(&tables, table, bits);
+        loaded = table;
+        decode_block(planes + r * DECODED_BLOCK, p, &tables, bits, is_identity);
+    }
+}
+
+/* PANEL_DECODED weight rows (n of them valid) with n_rows activation rows, at most PANEL_X. */
+static ALWAYS_INLINE void fixed_panel(float *y, int64_t y_stride, const char *x, const struct fixed_weight *w,
+                                      const float *bias, int64_t n_rows, int64_t first, int64_t n,
+                                      char *planes, int bits, bool is_identity, bool by_unit)
+{
+    int64_t n_blocks = blocks_of(w->n_in), row_bytes = n_blocks * X_BLOCK, n_quads = (n + 3) / 4;
+    float *waiting = (float *)(void *)(planes + PANEL_DECODED * DECODED_BLOCK);
+    int64_t o[PANEL_DECODED / 4][8];
+    for (int64_t i = 0; i < n_quads * 8; i++)
+        o[i / 8][i % 8] = first + fixed_least(i / 8 * 4 + i % 4, n - 1);
+    for (int64_t b = 0; b < n_blocks; b++) {
+        decode_rows(planes, w, first, n, b, bits, is_identity);
+        for (int64_t r = n; r < n_quads * 4; r++)
+            memcpy(planes + r * DECODED_BLOCK, planes, DECODED_BLOCK);
+        for (int64_t t = 0; t < n_rows; t += 2) {
+            const char *x0 = x + t * row_bytes + b * X_BLOCK, *x1 = t + 1 < n_rows ? x0 + row_bytes : x0;
+            for (int64_t quad = 0; quad < n_quads; quad++) {
+                float *at = waiting + (t / 2 * n_quads + quad) * 8;
+                __m256 acc = b > 0 ? _mm256_loadu_ps(at) : _mm256_setzero_ps();
+                _mm256_storeu_ps(at, add_quad(acc, planes + quad * 4 * DECODED_BLOCK, x0, x1, b, w, o[quad],
+                                              bits, is_identity, by_unit));
+            }
+        }
+    }
+    for (int64_t r = 0; r < n; r++) {
+        float scale = w->scale_block > 0 ? 256.0f : 256.0f * w->scales[(first + r) / w->rows_per_scale];
+        for (int64_t t = 0; t < n_rows; t++) {
+            float sum = waiting[(t / 2 * n_quads + r / 4) * 8 + t % 2 * 4 + r % 4];
+            sum = (n_blocks > 0 ? sum : 0.0f) * scale;
+            y[t * y_stride + first + r] = bias ? sum + bias[first + r] : sum;
+        }
+    }
+}
+
+static ALWAYS_INLINE void fixed_of(float *y, int64_t y_stride, const char *x, const struct fixed_weight *w,
+                                   const float *bias, int64_t n_rows, int64_t begin, int64_t end,
+                                   void *scratch, int bits, bool is_identity, bool by_unit)
+{
+    if (n_rows == 1) {
+        fixed_row(y, x, w, bias, begin, end, scratch, bits, is_identity, by_unit);
+        return;
+    }
+    for (int64_t t = 0; t < n_rows; t += PANEL_X) {
+        const char *rows = x + t * blocks_of(w->n_in) * X_BLOCK;
+        for (int64_t o = begin; o < end; o += PANEL_DECODED)
+            fixed_panel(y + t * y_stride, y_stride, rows, w, bias, fixed_least(n_rows - t, PANEL_X), o,
+                        fixed_least(end - o, PANEL_DECODED), scratch, bits, is_identity, by_unit);
+    }
+}
+
+/* ---- which body ---- */
+
+/* Whatever has no body of its own: blocks of scales smaller than half a unit, or with tables. */
+static void fixed_plain(float *y, int64_t y_stride, const char *x, const struct fixed_weight *w,
+                        const float *bias, int64_t n_rows, int64_t begin, int64_t end)
+{
+    uint8_t place[FIXED_BLOCK], copy[FIXED_BLOCK + 1];
+    int32_t v[FIXED_BLOCK], v_hi[FIXED_BLOCK];
+    int64_t n_blocks = blocks_of(w->n_in), block = w->scale_block;
+    int bits = w->bits;
+    for (int i = 0; i < FIXED_BLOCK; i++)
+        place[place_column(bits, i)] = (uint8_t)i;
+    for (int64_t o = begin; o < end; o++) {
+        const int8_t *table = table_of(w, o);
+        for (int64_t t = 0; t < n_rows; t++)
+            y[t * y_stride + o] = 0.0f;
+        for (int64_t b = 0; b < n_blocks; b++) {
+            int64_t n = fixed_least(w->n_in - b * FIXED_BLOCK, FIXED_BLOCK);
+            const uint8_t *p = block_bytes(w, o, b, copy, bits);
+            for (int64_t i = 0; i < n; i++) {
+                unsigned bit = (unsigned)i * (unsigned)bits, index = p[bit / 8] >> bit % 8;
+                if (bit % 8 + (unsigned)bits > 8)
+                    index |= (unsigned)p[bit / 8 + 1] << (8 - bit % 8);
+                index &= (1u << bits) - 1;
+                v_hi[i] = table[index];
+                v[i] = 256 * v_hi[i] + table[(1u << bits) + index];
+            }
+            for (int64_t t = 0; t < n_rows; t++) {
+                const char *from = x + (t * n_blocks + b) * X_BLOCK;
+                struct x_block tail;
+                float acc = y[t * y_stride + o];
+                memcpy(&tail, from + X_TAIL, sizeof tail);
+                for (int64_t i = 0; i < n; i += block) {
+                    int32_t sum = 0;
+                    for (int64_t c = i; c < fixed_least(n, i + block); c++) {
+                        int hi, q;
+                        read_place(from, place[c], &hi, &q);
+                        sum += v[c] * hi + v_hi[c] * (q - 256 * hi);
+                    }
+                    float scale = w->scales[o * (w->n_in / block) + (b * FIXED_BLOCK + i) / block];
+                    acc = fmaf((float)sum, tail.scale * scale, acc);
+                }
+                y[t * y_stride + o] = acc;
+            }
+        }
+        for (int64_t t = 0; t < n_rows; t++) {
+            float sum = y[t * y_stride + o] * 256.0f;
+            y[t * y_stride + o] = bias ? sum + bias[o] : sum;
+        }
+    }
+}
+
+/* The values of the integers themselves for every row: hi the index as a signed number, lo 0. */
+static bool is_identity_table(const struct fixed_weight *w)
+{
+    int n = 1 << w->bits;
+    if ((w->bits != 4 && w->bits != 8) || (w->table_stride != 0 && w->rows_per_group < w->n_out))
+        return false;
+    for (int k = 0; k < n; k++) {
+        if (w->tables[k] != (k < n / 2 ? k : k - n) || w->tables[n + k] != 0)
+            return false;
+    }
+    return true;
+}
+
+#define FIXED_BODY(name, bits, is_identity, by_unit)                                                         \
+    static NEVER_INLINE void name(float *y, int64_t y_stride, const char *x, const struct fixed_weight *w,   \
+                                  const float *bias, int64_t n_rows, int64_t begin, int64_t end,             \
+                                  void *scratch)                                                             \
+    {                                                                                                        \
+        fixed_of(y, y_stride, x, w, bias, n_rows, begin, end, scratch, bits, is_identity, by_unit);          \
+    }
+FIXED_BODY(fixed_table_1, 1, false, false)
+FIXED_BODY(fixed_table_2, 2, false, false)
+FIXED_BODY(fixed_table_3, 3, false, false)
+FIXED_BODY(fixed_table_4, 4, false, false)
+FIXED_BODY(fixed_table_6, 6, false, false)
+FIXED_BODY(fixed_table_8, 8, false, false)
+FIXED_BODY(fixed_int_4, 4, true, false)
+FIXED_BODY(fixed_int_8, 8, true, false)
+FIXED_BODY(fixed_int_4_units, 4, true, true)
+FIXED_BODY(fixed_int_8_units, 8, true, true)
+
+FIXED_LINKAGE void ISA(k_linear_fixed)(float *y, int64_t y_stride, const void *prepared,
+                                       const struct fixed_weight *w, const float *bias, int64_t n_rows,
+                                       int64_t begin, int64_t end, void *scratch)
+{
+    if (begin >= end)
+        return;
+    bool is_identity = is_identity_table(w), by_unit = w->scale_block > 0 && w->scale_block < FIXED_BLOCK;
+    if (by_unit && !(is_identity && w->scale_block >= half_columns(w->bits)))
+        fixed_plain(y, y_stride, prepared, w, bias, n_rows, begin, end);
+    else if (is_identity && w->bits == 4)
+        (by_unit ? fixed_int_4_units : fixed_int_4)(y, y_stride, prepared, w, bias, n_rows, begin, end,
+                                                    scratch);
+    else if (is_identity)
+        (by_unit ? fixed_int_8_units : fixed_int_8)(y, y_stride, prepared, w, bias, n_rows, begin, end,
+                                                    scratch);
+    else
+        (w->bits == 1   ? fixed_table_1
+         : w->bits == 2 ? fixed_table_2
+         : w->bits == 3 ? fixed_table_3
+         : w->bits == 4 ? fixed_table_4
+         : w->bits == 6 ? fixed_table_6
+                        : fixed_table_8)(y, y_stride, prepared, w, bias, n_rows, begin, end, scratch);
+}
