@@ -393,6 +393,19 @@ static void reset_session(struct reference_session *s)
     (void)s;
 }
 
+static bool session_state(const struct reference_session *s, int64_t layer, enum reference_state_kind kind,
+                          struct reference_state *out)
+{
+    const struct gemma4 *g = s->reference->parts->own;
+    const struct layer *l = &g->layers[layer];
+    const struct work *w = s->own;
+    if (l->is_shared || (kind != REFERENCE_KEYS && kind != REFERENCE_VALUES))
+        return false;
+    *out = (struct reference_state){3, {l->n_kv_heads, s->capacity, l->head_dim}, NULL};
+    out->data = kind == REFERENCE_KEYS ? w->keys[layer] : w->values[layer];
+    return true;
+}
+
 /* ---- the forward pass ---- */
 
 /* x += norm(y) for n rows. */
@@ -544,5 +557,6 @@ const struct reference_family reference_gemma4 = {
     .session_open = open_session,
     .session_close = close_session,
     .session_reset = reset_session,
+    .session_state = session_state,
     .forward = forward,
 };

@@ -192,6 +192,42 @@ static void test_hidden(void **state)
     }
 }
 
+/* Keys and values of a layer of each kind after a prompt; layers that share have none. */
+static void test_states(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int64_t layer;
+        enum reference_state_kind kind;
+    } cases[] = {{"layer0.keys", 0, REFERENCE_KEYS},
+                 {"layer0.values", 0, REFERENCE_VALUES},
+                 {"layer2.keys", 2, REFERENCE_KEYS},
+                 {"layer2.values", 2, REFERENCE_VALUES}};
+    struct golden g;
+    struct reference_session *s;
+    struct reference_state found;
+    int64_t n = 0;
+    golden_open(&g, MILKIT_TEST_DATA "/models", "gemma4-window");
+    int32_t *ids = golden_take(&g, "long", "ids", &n);
+    ASSERT_OK(reference_session_new(&s, g.reference, n + 3, e));
+    ASSERT_OK(reference_feed(s, ids, (size_t)n, NULL, NULL, e));
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        int64_t n_elems = 0;
+        float *expected = golden_take(&g, "long", cases[i].name, &n_elems);
+        assert_true(reference_state(s, cases[i].layer, cases[i].kind, &found));
+        assert_int_equal(found.shape[1], n + 3);
+        assert_int_equal(n_elems, n * found.shape[2]);
+        for (int64_t k = 0; k < n_elems; k++)
+            assert_true(fabs((double)expected[k] - (double)found.data[k]) < 1e-4);
+        free(expected);
+    }
+    assert_false(reference_state(s, 4, REFERENCE_KEYS, &found));
+    reference_session_free(s);
+    free(ids);
+    golden_close(&g);
+}
+
 /* Batches and threads only share the work: they change no bit, also where windows begin inside a batch. */
 static void test_same_bits(void **state)
 {
@@ -225,10 +261,8 @@ static void test_same_bits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_logits),
-        cmocka_unit_test(test_logits_shared),
-        cmocka_unit_test(test_hidden),
-        cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_logits), cmocka_unit_test(test_logits_shared), cmocka_unit_test(test_hidden),
+        cmocka_unit_test(test_states), cmocka_unit_test(test_same_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
