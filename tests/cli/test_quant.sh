@@ -1,0 +1,179 @@
+# milkit convert to palettes and integers from the outside: names, warnings, refusals, the same bytes whoever writes them
+# and however often they are killed, failing writes.
+set -u
+rm -rf "$SCRATCH"
+mkdir -p "$SCRATCH"
+cd "$SCRATCH" || exit 1
+failed=0
+tiny=$DATA/models/qwen3-tiny
+bias=$DATA/models/qwen3-bias
+
+fail() {
+    echo "FAILED: $*"
+    failed=1
+}
+
+# expect STATUS "text of the message" COMMAND...: runs it, stderr must hold the text
+expect() {
+    local status=$1 text=$2
+    shift 2
+    "$@" >out.txt 2>err.txt
+    local got=$?
+    [ $got -eq "$status" ] || fail "expected status $status, found $got: $* ($(tail -1 err.txt))"
+    grep -qF -- "$text" err.txt || fail "expected '$text' from: $* ($(tail -1 err.txt))"
+}
+
+# Neither the output nor a temporary folder of it may exist.
+nothing_left() {
+    local found
+    found=$(ls -A "${2:-.}" | grep -F "$1" | head -1)
+    [ -z "$found" ] || fail "left behind: $found"
+}
+
+same() {
+    diff -r "$1" "$2" >/dev/null || fail "$1 and $2 differ"
+}
+
+# ---- usage ----
+expect 2 "--lut-ffn: expected 1, 2, 3, 4, 6 or 8 bits" "$MILKIT" convert "$bias" -o o --lut-ffn 5
+expect 2 "--lut-head" "$MILKIT" convert "$bias" -o o --lut-head 4,x
+expect 2 "--lut-head" "$MILKIT" convert "$bias" -o o --lut3 9
+expect 2 "--quant-ffn" "$MILKIT" convert "$bias" -o o --quant-ffn int3
+expect 2 "expected one of them" "$MILKIT" convert "$bias" -o o --quant-ffn int8 --lut-ffn 4
+expect 2 "--lut-method" "$MILKIT" convert "$bias" -o o --lut-method best
+expect 2 "--chunks" "$MILKIT" convert "$bias" -o o --chunks many
+expect 2 "--only" "$MILKIT" convert "$bias" -o o --only tail
+nothing_left o.tmp
+[ ! -e o ] || fail "a refused call made an output"
+
+# ---- names and warnings ----
+expect 0 "relative squared error" "$MILKIT" convert "$bias" -o luts --lut-ffn 3 --lut-head 6,4 --report luts.json
+for name in qwen_embeddings qwen_FFN_PF_lut3_chunk_01of01 qwen_lm_head_lut6; do
+    [ -d luts/$name.mlmodelc ] && [ -d luts/$name.mlpackage ] || fail "$name is missing"
+done
+grep -q 'lut_ffn: 3$' luts/meta.yaml && grep -q 'lut_lmhead_per_channel: 4$' luts/meta.yaml || fail "meta.yaml"
+grep -q '"bits_per_weight"' luts.json || fail "the report says nothing"
+grep -q 'warning' err.txt && grep 'warning' err.txt | grep -qv tokenizer && fail "a warning about palettes: $(cat err.txt)"
+expect 0 "Neural Engine computes linear int8 weights wrongly" "$MILKIT" convert "$bias" -o ints --quant-ffn int8 --quant-head int4,16
+grep -q "int4 blocks do not compile" err.txt || fail "no warning about int4"
+[ -d ints/qwen_FFN_PF_int8_chunk_01of01.mlmodelc ] && [ -d ints/qwen_lm_head_int4.mlmodelc ] || fail "names of integer parts"
+grep -q 'quant_ffn: int8$' ints/meta.yaml && grep -q 'quant_lmhead: int4,16$' ints/meta.yaml || fail "quant_ keys"
+expect 0 "embedding table is quantized" "$MILKIT" convert "$bias" -o table --lut-embeddings 8
+"$MILKIT" inspect luts/qwen_FFN_PF_lut3_chunk_01of01.mlmodelc >out.txt 2>err.txt || fail "inspect: $(cat err.txt)"
+rm -rf ints table
+
+# ---- the same bytes for any number of threads, in parts and as a whole ----
+options="--lut-ffn 4,8 --lut-head 6 --chunks 2"
+# shellcheck disable=SC2086
+for n in 1 2 3; do
+    expect 0 "MB of weights" "$MILKIT" convert "$bias" -o "threads$n" -j $n $options
+done
+same threads1 threads2
+same threads1 threads3
+mkdir joined
+# shellcheck disable=SC2086
+for part in embeddings chunk:1 chunk:2 head meta; do
+    expect 0 "MB of weights" "$MILKIT" convert "$bias" -o "one" --only $part $options
+    cp -r one/* joined/ && rm -rf one
+done
+same threads1 joined
+rm -rf threads* joined
+
+# ---- killed at any moment, then resumed ----
+options="--lut-ffn 4,8 --lut-head 6 --chunks 3"
+start=$(date +%s%N)
+# shellcheck disable=SC2086
+expect 0 "MB of weights" "$MILKIT" convert "$tiny" -o whole $options
+took=$((($(date +%s%N) - start) / 1000000))
+seed=7
+for run in 1 2; do
+    kills=0
+    for attempt in 1 2 3 4 5 6 7 8 9 10; do
+        seed=$(((seed * 1103515245 + 12345) % 2147483648))
+        # shellcheck disable=SC2086
+        "$MILKIT" convert "$tiny" -o killed --resume $options >/dev/null 2>err.txt &
+        pid=$!
+        sleep "$(printf '%d.%03d' $((seed % took / 1000)) $((seed % took % 1000)))"
+        kill -9 $pid 2>/dev/null && kills=$((kills + 1))
+        wait $pid 2>/dev/null
+        if [ -d killed ]; then
+            break
+        fi
+    done
+    if [ ! -d killed ]; then
+        # shellcheck disable=SC2086
+        expect 0 "MB of weights" "$MILKIT" convert "$tiny" -o killed --resume $options
+    fi
+    echo "run $run: killed up to $kills times"
+    same whole killed
+    rm -rf killed
+    nothing_left killed.tmp
+done
+# What a killed run left does not disturb one that begins anew.
+# shellcheck disable=SC2086
+"$MILKIT" convert "$tiny" -o killed $options >/dev/null 2>&1 &
+pid=$!
+sleep "$(printf '%d.%03d' $((took / 2000)) $((took / 2 % 1000)))"
+kill -9 $pid 2>/dev/null
+wait $pid 2>/dev/null
+rm -rf killed
+# shellcheck disable=SC2086
+expect 0 "MB of weights" "$MILKIT" convert "$tiny" -o killed $options
+same whole killed
+rm -rf killed
+nothing_left killed.tmp
+
+# Two at a time in one place: one of them says so, the other finishes.
+# shellcheck disable=SC2086
+"$MILKIT" convert "$tiny" -o both $options >/dev/null 2>first.txt &
+pid=$!
+# shellcheck disable=SC2086
+"$MILKIT" convert "$tiny" -o both $options >/dev/null 2>second.txt
+second=$?
+wait $pid
+first=$?
+[ $first -eq 0 ] || [ $second -eq 0 ] || fail "two at a time: neither finished: $(cat first.txt second.txt)"
+same whole both
+rm -rf both
+nothing_left both
+
+# ---- writes that fail ----
+# A limit on the size of files in every place: whatever write hits it, the run says so and leaves nothing.
+largest=$(find whole -type f -printf '%k\n' | sort -n | tail -1)
+for limit in 1 2 5 12 30 60 100 150 220 300 400 $((largest - 8)); do
+    (
+        ulimit -f "$limit"
+        # shellcheck disable=SC2086
+        expect 1 "can't write" "$MILKIT" convert "$tiny" -o limited $options
+        exit $failed
+    ) || failed=1
+    nothing_left limited
+done
+if [ "$(id -u)" = 0 ] && mkdir -p disk && mount -t tmpfs -o size=100m tmpfs disk 2>/dev/null; then
+    # Filled up but for some room, in steps through the whole output.
+    total=$(du -sk whole | cut -f1)
+    for room in 4 40 200 500 800 1100 1500 $((total - 200)) $((total - 24)); do
+        rm -rf disk/*
+        # Enough is free when the run begins: the rest fills up while it works.
+        fallocate -l 20m disk/filler 2>/dev/null || break
+        available=$(df --output=avail -k disk | tail -1)
+        # shellcheck disable=SC2086
+        "$MILKIT" convert "$tiny" -o disk/package $options >/dev/null 2>err.txt &
+        pid=$!
+        fallocate -l $(((available - room) * 1024)) disk/more 2>/dev/null
+        wait $pid
+        got=$?
+        if [ $got -eq 0 ]; then
+            same whole disk/package
+        else
+            grep -qE "can't|left" err.txt || fail "disk with $room KB: no reason: $(cat err.txt)"
+            nothing_left package disk
+        fi
+    done
+    umount disk
+else
+    echo "skipped: a disk that fills up needs root and mount"
+fi
+
+cd / && rm -rf "$SCRATCH"
+exit $failed
