@@ -383,9 +383,25 @@ static bool const_flag(const struct compiler *c, const struct mil_op *op, const 
     return fuse_ints(c, op, name, &v, &n) && n == 1 && v != 0;
 }
 
+/* A reshape from [1, a, b, c] to [a, b, c], or back. */
+static bool moves_first_axis(const struct compiler *c, const struct mil_op *reshape, bool away)
+{
+    const struct mil_var *x = mil_arg_var(reshape, "x");
+    const struct mil_type *wide = x ? type_of(c, x) : NULL, *flat = type_of(c, reshape->outputs[0]);
+    if (!wide)
+        return false;
+    if (!away) {
+        const struct mil_type *swap = wide;
+        wide = flat;
+        flat = swap;
+    }
+    return wide->rank == 4 && flat->rank == 3 && wide->dims[0] == 1 && wide->dims[1] == flat->dims[0] &&
+           wide->dims[2] == flat->dims[1] && wide->dims[3] == flat->dims[2];
+}
+
 static void fuse_attention(struct compiler *c, const struct mil_op *softmax)
 {
-    const struct mil_op *members[12], *add, *scores, *scaled;
+    const struct mil_op *members[16], *add, *scores, *scaled;
     int n_members = 0, repeat_k, repeat_v;
     struct mil_var *sum = mil_arg_var(softmax, "x"), *mask, *product, *p = softmax->outputs[0];
     const struct mil_type *t = type_of(c, p);
@@ -418,17 +434,31 @@ static void fuse_attention(struct compiler *c, const struct mil_op *softmax)
         product = inner;
     }
     scores = fuse_def(c, product, MIL_OP_MATMUL);
-    const struct mil_op *result = only_user(c, p, MIL_OP_MATMUL);
-    if (!scores || !result || mil_arg_var(result, "x") != p || const_flag(c, scores, "transpose_x") ||
-        !const_flag(c, scores, "transpose_y") || const_flag(c, result, "transpose_x") ||
-        const_flag(c, result, "transpose_y"))
+    /* The product with the values, or (as an einsum is lowered) the same without the first axis. */
+    const struct mil_op *flat = only_user(c, p, MIL_OP_RESHAPE), *flat_v = NULL;
+    const struct mil_op *result = only_user(c, flat ? flat->outputs[0] : p, MIL_OP_MATMUL), *root = result;
+    if (!scores || !result || mil_arg_var(result, "x") != (flat ? flat->outputs[0] : p) ||
+        const_flag(c, scores, "transpose_x") || !const_flag(c, scores, "transpose_y") ||
+        const_flag(c, result, "transpose_x") || const_flag(c, result, "transpose_y"))
         return;
     struct mil_var *q = mil_arg_var(scores, "x"), *k = mil_arg_var(scores, "y"),
                    *v = mil_arg_var(result, "y");
+    if (flat) {
+        flat_v = fuse_def(c, v, MIL_OP_RESHAPE);
+        root = only_user(c, result->outputs[0], MIL_OP_RESHAPE);
+        if (!flat_v || !root || !graph_used_once_by(&c->g, v, index_of(c, result)) ||
+            !moves_first_axis(c, flat, true) || !moves_first_axis(c, flat_v, true) ||
+            !moves_first_axis(c, root, false))
+            return;
+        v = mil_arg_var(flat_v, "x");
+        members[n_members++] = flat;
+        members[n_members++] = flat_v;
+        members[n_members++] = result;
+    }
     if (!q || !k || !v || type_of(c, q)->rank != 4 || type_of(c, q)->dims[1] != t->dims[1])
         return;
     k = unrepeat(c, k, index_of(c, scores), members, &n_members, &repeat_k);
-    v = k ? unrepeat(c, v, index_of(c, result), members, &n_members, &repeat_v) : NULL;
+    v = k ? unrepeat(c, v, index_of(c, flat_v ? flat_v : result), members, &n_members, &repeat_v) : NULL;
     if (!k || !v || repeat_k != repeat_v)
         return;
     const struct mil_type *kt = type_of(c, k);
@@ -439,11 +469,11 @@ static void fuse_attention(struct compiler *c, const struct mil_op *softmax)
     members[n_members++] = softmax;
     struct fused *f = ARENA_NEW(c->scratch, struct fused);
     *f = (struct fused){.kind = FUSED_ATTENTION,
-                        .out = result->outputs[0],
+                        .out = root->outputs[0],
                         .in = {q, k, v, mask},
                         .scale = scale,
                         .k_repeat = repeat_k};
-    take(c, f, index_of(c, result), members, n_members);
+    take(c, f, index_of(c, root), members, n_members);
 }
 
 /* ---- silu: x * (0.5 + 0.5 tanh(x / 2)), or the op itself [, times another tensor] ---- */
