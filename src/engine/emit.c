@@ -489,6 +489,8 @@ bool emit_fused(struct compiler *c, const struct fused *f)
         return emit_attention(c, f);
     case FUSED_GATED_DELTA:
         return emit_gated_delta(c, f);
+    case FUSED_EXPERTS:
+        return emit_experts(c, f);
     case FUSED_TOUCH: {
         struct mil_binding x = {.var = f->in[0]};
         struct value v;

@@ -146,7 +146,8 @@ enum fused_kind {
     FUSED_ATTENTION,
     FUSED_SILU_MUL,
     FUSED_TOUCH,
-    FUSED_GATED_DELTA
+    FUSED_GATED_DELTA,
+    FUSED_EXPERTS /* in: x, gate and up products (their convs are members), experts' weights; out: the down conv's */
 };
 
 struct fused {
@@ -205,6 +206,8 @@ void fuse_patterns(struct compiler *c);
 /* fuse_delta.c */
 void fuse_touch(struct compiler *c, const struct mil_op *add);
 void fuse_gated_delta(struct compiler *c, const struct mil_op *update);
+/* fuse_experts.c: after the other patterns */
+void fuse_experts(struct compiler *c, const struct mil_op *down);
 /* Shared by the fuse files: what an op is, and taking a pattern. */
 const struct mil_op *fuse_def(const struct compiler *c, const struct mil_var *v, enum mil_op_id id);
 const struct mil_value *fuse_const(const struct compiler *c, const struct mil_op *op, const char *name);
@@ -272,6 +275,24 @@ const struct mil_op *constexpr_of(const struct compiler *c, const struct mil_var
 bool constexpr_dense(struct compiler *c, const struct mil_op *op, struct value *out);
 const struct fixed_weight *constexpr_fixed(struct compiler *c, const struct mil_op *op, int64_t n_out,
                                            int64_t n_in);
+/* A weight of a linear step: dense, or packed for fixed-point products (whose activations are then prepared ones). */
+struct weight_ref {
+    const void *dense; /* [n_out, n_in] fp16 or float */
+    bool is_f16;
+    const struct fixed_weight *fixed;
+    const char *name; /* for listings */
+    uint64_t bytes;
+};
+/* op_linear.c: the weight of a conv or linear op (a constant or packed one); its scratch a thread; y = x w^T for outputs
+ * begin .. end */
+bool weight_ref_of(struct compiler *c, const struct mil_op *op, int64_t n_out, int64_t n_in,
+                   struct weight_ref *out);
+size_t weight_scratch_bytes(const struct weight_ref *w, int64_t n_in, int64_t n_rows);
+void weight_product(const struct weight_ref *w, const struct kernels *k, float *y, int64_t y_stride,
+                    const void *x, int64_t x_stride, const float *bias, int64_t n_rows, int64_t n_in,
+                    int64_t begin, int64_t end, void *scratch);
+/* Sees x [1, I, spatial..] as [rows, I] with unit stride inside a row; copies when the strides do not allow it. */
+bool as_rows(struct compiler *c, struct value *x, int feature_axis);
 bool emit_concat(struct compiler *c, const struct mil_op *op);
 bool emit_tile(struct compiler *c, const struct mil_op *op);
 bool emit_gather(struct compiler *c, const struct mil_op *op);
@@ -296,6 +317,7 @@ bool emit_rope(struct compiler *c, const struct fused *f);
 bool emit_silu_mul(struct compiler *c, const struct fused *f);
 bool emit_attention(struct compiler *c, const struct fused *f);
 bool emit_gated_delta(struct compiler *c, const struct fused *f);
+bool emit_experts(struct compiler *c, const struct fused *f);
 /* Joins neighbouring linear steps with one input into one step. */
 void group_linear(struct compiler *c);
 /* memory.c: offsets of arena storages */

@@ -553,4 +553,8 @@ void fuse_patterns(struct compiler *c)
             break;
         }
     }
+    for (int i = 0; i < c->g.n_ops; i++)
+        if (c->g.ops[i]->info && c->g.ops[i]->info->id == MIL_OP_CONV && !c->g.nodes[i].absorbed &&
+            !c->g.nodes[i].fused)
+            fuse_experts(c, c->g.ops[i]);
 }

@@ -5,10 +5,8 @@
 
 /* One weight matrix of a linear step. */
 struct linear_part {
-    const void *weight; /* fp16 or float [n_out, n_in] */
-    const float *bias;  /* [n_out] or NULL */
-    bool is_f16;
-    const struct fixed_weight *fixed; /* packed: x is then its fixed-point form */
+    struct weight_ref w;
+    const float *bias; /* [n_out] or NULL */
     int64_t n_out;
     struct value y; /* [n_rows, n_out] with row stride strides[0] */
 };
@@ -18,6 +16,18 @@ struct linear {
     int n_parts;
     struct linear_part *parts;
 };
+
+void weight_product(const struct weight_ref *w, const struct kernels *k, float *y, int64_t y_stride,
+                    const void *x, int64_t x_stride, const float *bias, int64_t n_rows, int64_t n_in,
+                    int64_t begin, int64_t end, void *scratch)
+{
+    if (w->fixed)
+        k->linear_fixed(y, y_stride, x, w->fixed, bias, n_rows, begin, end, scratch);
+    else if (w->is_f16)
+        k->linear_f16(y, y_stride, x, x_stride, w->dense, bias, n_rows, n_in, begin, end, scratch);
+    else
+        k->linear_f32(y, y_stride, x, x_stride, w->dense, bias, n_rows, n_in, begin, end, scratch);
+}
 
 /* Threads split the output features of all parts put together, so every thread streams its own range of
  * weights. */
@@ -35,15 +45,8 @@ static void run_linear(const struct step *s, struct engine_run *r, int i_thread,
         int64_t from = begin < 0 ? 0 : begin, to = end < part->n_out ? end : part->n_out;
         if (from < to) {
             float *y = value_pointer(r, &part->y);
-            if (part->fixed)
-                r->k->linear_fixed(y, part->y.strides[0], x, part->fixed, part->bias, p->n_rows, from, to,
-                                   scratch);
-            else if (part->is_f16)
-                r->k->linear_f16(y, part->y.strides[0], x, p->x_stride, part->weight, part->bias, p->n_rows,
-                                 p->n_in, from, to, scratch);
-            else
-                r->k->linear_f32(y, part->y.strides[0], x, p->x_stride, part->weight, part->bias, p->n_rows,
-                                 p->n_in, from, to, scratch);
+            weight_product(&part->w, r->k, y, part->y.strides[0], x, p->x_stride, part->bias, p->n_rows,
+                           p->n_in, from, to, scratch);
         }
         begin -= part->n_out;
         end -= part->n_out;
@@ -105,6 +108,50 @@ static bool find_weight(const struct compiler *c, const struct mil_op *op, struc
     return w->type->kind == MIL_TYPE_TENSOR && mil_dtype_is_float(w->type->dtype);
 }
 
+static bool weight_ref_new(struct compiler *c, const struct weight *w, int64_t n_out, int64_t n_in,
+                           struct weight_ref *out)
+{
+    static const char *const names[] = {
+        "", "linear 1 bit", "linear 2 bit", "linear 3 bit", "linear 4 bit", "", "linear 6 bit",
+        "", "linear 8 bit"};
+    struct value v;
+    *out = (struct weight_ref){.fixed = w->packed ? constexpr_fixed(c, w->packed, n_out, n_in) : NULL};
+    uint64_t elems = (uint64_t)n_out * (uint64_t)n_in;
+    if (out->fixed) {
+        out->name = names[out->fixed->bits];
+        out->bytes = (elems * (uint64_t)out->fixed->bits + 7) / 8;
+        return true;
+    }
+    if (w->packed) {
+        if (!constexpr_dense(c, w->packed, &v))
+            return false;
+        out->is_f16 = v.repr == REPR_F16;
+    } else {
+        out->is_f16 = w->type->dtype == MIL_FP16 && (uintptr_t)w->constant->data % 2 == 0;
+        if (!const_value(c, w->constant, out->is_f16 ? REPR_F16 : REPR_F32, &v))
+            return false;
+    }
+    out->dense = c->plan->storages[v.storage].data;
+    out->name = out->is_f16 ? "linear f16" : "linear f32";
+    out->bytes = elems * (out->is_f16 ? 2 : 4);
+    return true;
+}
+
+bool weight_ref_of(struct compiler *c, const struct mil_op *op, int64_t n_out, int64_t n_in,
+                   struct weight_ref *out)
+{
+    struct weight w;
+    if (!find_weight(c, op, &w) || !(w.constant || w.packed))
+        return compile_fail(c, ERR_BUG, "a weight that is no constant");
+    return weight_ref_new(c, &w, n_out, n_in, out);
+}
+
+size_t weight_scratch_bytes(const struct weight_ref *w, int64_t n_in, int64_t n_rows)
+{
+    size_t dense = KERNEL_LINEAR_SCRATCH(n_in) * sizeof(float), fixed = KERNEL_FIXED_SCRATCH(n_in, n_rows);
+    return w->fixed ? fixed : dense;
+}
+
 static void run_prepare(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
 {
     int64_t begin, end;
@@ -141,7 +188,7 @@ static bool emit_product(struct compiler *c, const struct mil_op *op, struct val
 {
     struct linear *p = ARENA_NEW(c->arena, struct linear);
     struct linear_part *part = ARENA_NEW(c->arena, struct linear_part);
-    struct value weight, bias;
+    struct value bias;
     bool has_bias;
     if (!operand_optional(c, op, "bias", &bias, &has_bias))
         return false;
@@ -159,45 +206,21 @@ static bool emit_product(struct compiler *c, const struct mil_op *op, struct val
     p->parts = part;
     part->n_out = n_out;
     part->y = y;
-    const char *name;
-    uint64_t weight_bytes;
-    size_t scratch_bytes = KERNEL_LINEAR_SCRATCH(p->n_in) * sizeof(float);
-    part->fixed = w->packed ? constexpr_fixed(c, w->packed, n_out, p->n_in) : NULL;
-    if (part->fixed) {
-        static const char *const names[] = {
-            "", "linear 1 bit", "linear 2 bit", "linear 3 bit", "linear 4 bit", "", "linear 6 bit",
-            "", "linear 8 bit"};
-        name = names[part->fixed->bits];
-        weight_bytes = ((uint64_t)n_out * (uint64_t)p->n_in * (uint64_t)part->fixed->bits + 7) / 8;
-        scratch_bytes = KERNEL_FIXED_SCRATCH(p->n_in, p->n_rows);
-        x = prepared(c, &x, part->fixed->bits);
-    } else {
-        if (w->packed) {
-            if (!constexpr_dense(c, w->packed, &weight))
-                return false;
-            part->is_f16 = weight.repr == REPR_F16;
-        } else {
-            part->is_f16 = w->type->dtype == MIL_FP16 && (uintptr_t)w->constant->data % 2 == 0;
-            if (!const_value(c, w->constant, part->is_f16 ? REPR_F16 : REPR_F32, &weight))
-                return false;
-        }
-        part->weight = c->plan->storages[weight.storage].data;
-        name = part->is_f16 ? "linear f16" : "linear f32";
-        weight_bytes = (uint64_t)n_out * (uint64_t)p->n_in * (part->is_f16 ? 2 : 4);
-    }
-    struct step *s = step_new(c, name, run_linear);
+    if (!weight_ref_new(c, w, n_out, p->n_in, &part->w))
+        return false;
+    if (part->w.fixed)
+        x = prepared(c, &x, part->w.fixed->bits);
+    struct step *s = step_new(c, part->w.name, run_linear);
     s->params = p;
     s->serial = false;
-    s->weight_bytes = weight_bytes;
-    s->scratch_bytes = scratch_bytes;
+    s->weight_bytes = part->w.bytes;
+    s->scratch_bytes = weight_scratch_bytes(&part->w, p->n_in, p->n_rows);
     step_in(c, s, x);
     step_out(c, s, y);
     return true;
 }
 
-/* Sees x [1, I, spatial..] as [rows, I] with unit stride inside a row. Copies when the strides do not allow
- * it. */
-static bool as_rows(struct compiler *c, struct value *x, int feature_axis)
+bool as_rows(struct compiler *c, struct value *x, int feature_axis)
 {
     struct value t = *x;
     int k = 0;

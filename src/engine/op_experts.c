@@ -1,0 +1,198 @@
+/* A mixture of experts as two steps: the hidden numbers of the chosen experts (zero elsewhere), and the down product,
+ * token by token, whose kernels leave out columns that are zero. */
+#include <string.h>
+#include "engine/engine_int.h"
+
+/* Rows of an expert's projections that one piece of work computes. */
+#define PIECE_ROWS 64
+
+struct experts {
+    int64_t n_tokens, n_experts, expert_size, n_in;
+    int64_t x_stride, weight_token, weight_expert; /* strides of the experts' weights */
+    struct weight_ref gate, up;
+    size_t gathered_bytes, prepared_bytes, result_bytes; /* parts of the scratch, in this order */
+};
+
+static void run_zero(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
+{
+    int64_t begin, end;
+    pool_split(s->i[0], 1024, i_thread, n_threads, &begin, &end);
+    memset((float *)value_pointer(r, &s->out[0]) + begin, 0, (size_t)(end - begin) * sizeof(float));
+}
+
+/* Rows from .. to of expert e for the tokens that chose it. */
+static void run_piece(const struct step *s, struct engine_run *r, int64_t e, int64_t from, int64_t to,
+                      char *scratch)
+{
+    const struct experts *p = s->params;
+    const float *x = value_pointer(r, &s->in[0]), *weights = value_pointer(r, &s->in[1]);
+    float *h = value_pointer(r, &s->out[0]), *gathered = (float *)scratch;
+    char *prepared = scratch + p->gathered_bytes;
+    float *gate = (float *)(prepared + p->prepared_bytes), *up = gate + p->n_tokens * PIECE_ROWS;
+    void *rest = (char *)gate + p->result_bytes;
+    int64_t n = 0, rows = to - from, first = e * p->expert_size + from;
+    for (int64_t t = 0; t < p->n_tokens; t++)
+        if (weights[t * p->weight_token + e * p->weight_expert] != 0)
+            memcpy(gathered + n++ * p->n_in, x + t * p->x_stride, (size_t)p->n_in * sizeof(float));
+    const struct weight_ref *w[2] = {&p->gate, &p->up};
+    float *out[2] = {gate, up};
+    int bits = 0;
+    for (int i = 0; i < 2; i++) {
+        if (w[i]->fixed && w[i]->fixed->bits != bits) {
+            bits = w[i]->fixed->bits;
+            r->k->fixed_prepare(prepared, gathered, p->n_in, n, p->n_in, 0, n, bits);
+        }
+        weight_product(w[i], r->k, out[i] - first, rows, w[i]->fixed ? (const void *)prepared : gathered,
+                       p->n_in, NULL, n, p->n_in, first, first + rows, rest);
+    }
+    n = 0;
+    for (int64_t t = 0; t < p->n_tokens; t++) {
+        const float *weight = &weights[t * p->weight_token + e * p->weight_expert];
+        if (*weight == 0)
+            continue;
+        float *to_h = h + t * p->n_experts * p->expert_size + first;
+        r->k->silu_mul(to_h, gate + n * rows, up + n * rows, rows);
+        r->k->mul(to_h, to_h, weight, rows, 0);
+        n++;
+    }
+}
+
+static bool is_chosen(const struct experts *p, const float *weights, int64_t e)
+{
+    bool any = false;
+    for (int64_t t = 0; t < p->n_tokens && !any; t++)
+        any = weights[t * p->weight_token + e * p->weight_expert] != 0;
+    return any;
+}
+
+/* Threads split the pieces of the chosen experts. */
+static void run_experts(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
+{
+    const struct experts *p = s->params;
+    const float *weights = value_pointer(r, &s->in[1]);
+    int64_t n_chosen = 0, pieces = (p->expert_size + PIECE_ROWS - 1) / PIECE_ROWS, begin, end, at = 0;
+    for (int64_t e = 0; e < p->n_experts; e++)
+        n_chosen += is_chosen(p, weights, e);
+    pool_split(n_chosen * pieces, 1, i_thread, n_threads, &begin, &end);
+    for (int64_t e = 0; e < p->n_experts && at < end; e++) {
+        if (!is_chosen(p, weights, e))
+            continue;
+        for (int64_t i = 0; i < pieces; i++, at++) {
+            int64_t from = i * PIECE_ROWS,
+                    to = from + PIECE_ROWS < p->expert_size ? from + PIECE_ROWS : p->expert_size;
+            if (at >= begin && at < end)
+                run_piece(s, r, e, from, to, run_scratch(r, i_thread));
+        }
+    }
+}
+
+/* ---- the down product, one token at a time ---- */
+
+struct down {
+    int64_t n_tokens, n_in, n_out;
+    struct weight_ref w;
+    size_t row_bytes; /* of one prepared row */
+};
+
+static void run_down_prepare(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
+{
+    const struct down *p = s->params;
+    const float *x = value_pointer(r, &s->in[0]);
+    char *to = value_pointer(r, &s->out[0]);
+    int64_t begin, end;
+    pool_split(p->n_tokens, 1, i_thread, n_threads, &begin, &end);
+    for (int64_t t = begin; t < end; t++)
+        r->k->fixed_prepare(to + (size_t)t * p->row_bytes, x + t * p->n_in, p->n_in, 1, p->n_in, 0, 1,
+                            p->w.fixed->bits);
+}
+
+static void run_down(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
+{
+    const struct down *p = s->params;
+    const char *x = value_pointer(r, &s->in[0]);
+    float *y = value_pointer(r, &s->out[0]);
+    size_t row_bytes = p->w.fixed ? p->row_bytes : (size_t)p->n_in * sizeof(float);
+    int64_t begin, end;
+    pool_split(p->n_out, 16, i_thread, n_threads, &begin, &end);
+    for (int64_t t = 0; t < p->n_tokens && begin < end; t++)
+        weight_product(&p->w, r->k, y + t * p->n_out, p->n_out, x + (size_t)t * row_bytes, p->n_in, NULL, 1,
+                       p->n_in, begin, end, run_scratch(r, i_thread));
+}
+
+static size_t round_up(size_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+bool emit_experts(struct compiler *c, const struct fused *f)
+{
+    struct experts *p = ARENA_NEW(c->arena, struct experts);
+    struct down *d = ARENA_NEW(c->arena, struct down);
+    const struct mil_op *gate = graph_def(&c->g, f->in[1]), *up = graph_def(&c->g, f->in[2]), *down = c->op;
+    const struct mil_type *t = var_type(c, f->out), *w = var_type(c, f->in[3]);
+    struct mil_binding bx = {.var = f->in[0]}, bw = {.var = f->in[3]};
+    struct value x, weights;
+    if (!operand_binding(c, &bx, &x) || !to_f32(c, &x) || !operand_binding(c, &bw, &weights) ||
+        !to_f32(c, &weights) || !as_rows(c, &x, 1))
+        return false;
+    p->n_tokens = x.dims[0];
+    p->n_in = x.dims[1];
+    p->x_stride = x.strides[0];
+    p->n_experts = w->dims[1];
+    p->weight_expert = weights.strides[1];
+    p->weight_token = weights.strides[3];
+    d->n_in = var_type(c, f->in[1])->dims[1];
+    p->expert_size = d->n_in / p->n_experts;
+    d->n_tokens = p->n_tokens;
+    d->n_out = t->dims[1];
+    if (!weight_ref_of(c, gate, d->n_in, p->n_in, &p->gate) ||
+        !weight_ref_of(c, up, d->n_in, p->n_in, &p->up) || !weight_ref_of(c, down, d->n_out, d->n_in, &d->w))
+        return false;
+    p->gathered_bytes = round_up((size_t)p->n_tokens * (size_t)p->n_in * sizeof(float));
+    p->prepared_bytes = round_up(c->plan->kernels->fixed_bytes(p->n_tokens, p->n_in));
+    p->result_bytes = round_up((size_t)p->n_tokens * PIECE_ROWS * 2 * sizeof(float));
+    int64_t dims[2] = {p->n_tokens, d->n_in};
+    struct value h = value_new(c, REPR_F32, 2, dims);
+    struct step *s = step_new(c, "zero", run_zero);
+    s->i[0] = value_elems(&h);
+    s->serial = s->i[0] < 65536;
+    step_out(c, s, h);
+    s = step_new(c, "experts", run_experts);
+    s->params = p;
+    s->serial = false;
+    s->weight_bytes = p->gate.bytes + p->up.bytes;
+    size_t product = weight_scratch_bytes(&p->gate, p->n_in, p->n_tokens);
+    size_t product_up = weight_scratch_bytes(&p->up, p->n_in, p->n_tokens);
+    size_t one = KERNEL_FIXED_SCRATCH(p->n_in, 1); /* a single row may need more than many do */
+    product = product > product_up ? product : product_up;
+    s->scratch_bytes =
+        p->gathered_bytes + p->prepared_bytes + p->result_bytes + (product > one ? product : one);
+    step_in(c, s, x);
+    step_in(c, s, weights);
+    step_out(c, s, h);
+    struct value in = h;
+    if (d->w.fixed) {
+        d->row_bytes = round_up(c->plan->kernels->fixed_bytes(1, d->n_in));
+        int64_t words = (int64_t)(d->row_bytes * (size_t)d->n_tokens / 4);
+        in = value_new(c, REPR_I32, 1, &words);
+        s = step_new(c, "fixed point", run_down_prepare);
+        s->params = d;
+        s->serial = d->n_tokens == 1;
+        step_in(c, s, h);
+        step_out(c, s, in);
+    }
+    /* [1, O, 1, T] with tokens outside */
+    struct value y = value_new(c, REPR_F32, 4, t->dims);
+    y.strides[1] = 1;
+    y.strides[3] = d->n_out;
+    y.strides[2] = y.strides[0] = d->n_out * d->n_tokens;
+    s = step_new(c, "experts down", run_down);
+    s->params = d;
+    s->serial = false;
+    s->weight_bytes = d->w.bytes;
+    s->scratch_bytes = weight_scratch_bytes(&d->w, d->n_in, 1);
+    step_in(c, s, in);
+    step_out(c, s, y);
+    set_var(c, f->out, y);
+    return true;
+}
