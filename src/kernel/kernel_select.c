@@ -38,6 +38,14 @@ static bool processor_has(enum kernel_level level)
     const uint32_t need_7 = AVX512F | AVX512DQ | AVX512BW | avx512vl;
     return level == KERNEL_AVX512 && (b & need_7) == need_7 && (saved & zmm_states) == zmm_states;
 }
+
+/* Of a processor that has KERNEL_AVX512. */
+static bool processor_has_vnni(void)
+{
+    enum { VBMI = 1 << 1, VNNI = 1 << 11 }; /* leaf 7, ecx */
+    uint32_t a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (c & (VBMI | VNNI)) == (VBMI | VNNI);
+}
 #endif
 
 const struct kernels *kernel_table(enum kernel_level level)
@@ -48,7 +56,7 @@ const struct kernels *kernel_table(enum kernel_level level)
     if (level == KERNEL_AVX2 && processor_has(level))
         return &kernels_avx2;
     if (level == KERNEL_AVX512 && processor_has(level))
-        return &kernels_avx512;
+        return processor_has_vnni() ? &kernels_avx512_vnni : &kernels_avx512;
 #endif
     return NULL;
 }

@@ -1,0 +1,12 @@
+/* Fixed-point products for AVX-512 processors that also have VBMI and VNNI; part of the AVX-512 level. The only
+ * kernels outside of the levels' own files, because no other may be compiled for these instructions. */
+#include "kernel/kernel_internal.h"
+
+#if defined(__x86_64__)
+#define FIXED_LINKAGE
+#define FIXED_PREFETCH 4096
+#include "kernel/fixed_lanes_avx512.h"
+#include "kernel/body_fixed.h"
+#else
+typedef int kernel_fixed_avx512_is_empty;
+#endif
