@@ -329,7 +329,7 @@ static bool is_state_slice(const struct compiler *c, const struct mil_var *v)
     return false;
 }
 
-/* v [1, heads, S, d] is k [.., heads/r, S, d] with each head r times in a row (expand_dims, tile, reshape),
+/* v [(1,) heads, S, d] is k [.., heads/r, S, d] with each head r times in a row (expand_dims, tile, reshape),
  * or k itself. */
 static struct mil_var *unrepeat(const struct compiler *c, struct mil_var *v, int user,
                                 const struct mil_op **members, int *n_members, int *n_repeat)
@@ -338,8 +338,9 @@ static struct mil_var *unrepeat(const struct compiler *c, struct mil_var *v, int
     const struct mil_op *reshape = fuse_def(c, v, MIL_OP_RESHAPE);
     int64_t reps[MIL_RANK_MAX];
     int n = MIL_RANK_MAX;
+    int first = t->rank - 3; /* axis of the heads */
     *n_repeat = 1;
-    if (t->rank != 4)
+    if (t->rank < 3 || t->rank > 4 || (t->rank == 4 && t->dims[0] != 1))
         return NULL;
     if (!reshape)
         return is_state_slice(c, v) ? v : NULL;
@@ -366,8 +367,8 @@ static struct mil_var *unrepeat(const struct compiler *c, struct mil_var *v, int
     for (int i = 0; i < kt->rank - 3; i++)
         if (kt->dims[i] != 1)
             return NULL;
-    if (t->dims[0] != 1 || t->dims[1] != kt->dims[kt->rank - 3] * reps[axis] ||
-        t->dims[2] != kt->dims[kt->rank - 2] || t->dims[3] != kt->dims[kt->rank - 1])
+    if (t->dims[first] != kt->dims[kt->rank - 3] * reps[axis] ||
+        t->dims[first + 1] != kt->dims[kt->rank - 2] || t->dims[first + 2] != kt->dims[kt->rank - 1])
         return NULL;
     *n_repeat = (int)reps[axis];
     members[(*n_members)++] = reshape;
@@ -444,16 +445,20 @@ static void fuse_attention(struct compiler *c, const struct mil_op *softmax)
     struct mil_var *q = mil_arg_var(scores, "x"), *k = mil_arg_var(scores, "y"),
                    *v = mil_arg_var(result, "y");
     if (flat) {
-        flat_v = fuse_def(c, v, MIL_OP_RESHAPE);
         root = only_user(c, result->outputs[0], MIL_OP_RESHAPE);
-        if (!flat_v || !root || !graph_used_once_by(&c->g, v, index_of(c, result)) ||
-            !moves_first_axis(c, flat, true) || !moves_first_axis(c, flat_v, true) ||
-            !moves_first_axis(c, root, false))
+        if (!root || !v || !moves_first_axis(c, flat, true) || !moves_first_axis(c, root, false))
             return;
-        v = mil_arg_var(flat_v, "x");
         members[n_members++] = flat;
-        members[n_members++] = flat_v;
         members[n_members++] = result;
+        flat_v = fuse_def(c, v, MIL_OP_RESHAPE);
+        if (flat_v && !moves_first_axis(c, flat_v, true))
+            flat_v = NULL; /* the reshape behind the repetition gives the flat form itself */
+        if (flat_v) {
+            if (!graph_used_once_by(&c->g, v, index_of(c, result)))
+                return;
+            v = mil_arg_var(flat_v, "x");
+            members[n_members++] = flat_v;
+        }
     }
     if (!q || !k || !v || type_of(c, q)->rank != 4 || type_of(c, q)->dims[1] != t->dims[1])
         return;
@@ -461,9 +466,12 @@ static void fuse_attention(struct compiler *c, const struct mil_op *softmax)
     v = k ? unrepeat(c, v, index_of(c, flat_v ? flat_v : result), members, &n_members, &repeat_v) : NULL;
     if (!k || !v || repeat_k != repeat_v)
         return;
-    const struct mil_type *kt = type_of(c, k);
+    const struct mil_type *kt = type_of(c, k), *vt = type_of(c, v);
     if (t->dims[1] != kt->dims[kt->rank - 3] * repeat_k || type_of(c, q)->dims[3] != kt->dims[kt->rank - 1])
         return;
+    if (kt->rank < 3 || vt->rank < 3 || vt->dims[vt->rank - 3] != kt->dims[kt->rank - 3] ||
+        vt->dims[vt->rank - 2] != kt->dims[kt->rank - 2])
+        return; /* broadcast heads */
     members[n_members++] = scores;
     members[n_members++] = add;
     members[n_members++] = softmax;

@@ -80,6 +80,7 @@ if [ -n "$SHARED" ]; then
         echo "$name: $(cat compare.txt)"
         expect 0 "" "$MILKIT" logits "$peers/$name" --tokens @peer.txt --prefill -o prefill.safetensors
         compare rows prefill.safetensors "$peers/$name/golden.safetensors" prefill64_infer36.logits 64 0.05 36
+        compare same prefill.safetensors infer.safetensors
         expect 0 "" "$MILKIT" logits "$peers/$name" --tokens @peer134.txt --prefill -o prefill.safetensors
         compare rows prefill.safetensors "$peers/$name/golden.safetensors" prefill128_infer6.logits 128 0.05 6
     done
