@@ -8,6 +8,8 @@
 #include "text/tokenizer_parts.h"
 #include "text/utf8.h"
 
+#define MAX_CONFIG_BYTES ((size_t)64 << 20)
+
 bool tokenizer_parse(struct tokenizer **out, const char *json, size_t bytes, const char *where, struct err *e)
 {
     *out = NULL;
@@ -32,6 +34,36 @@ bool tokenizer_parse(struct tokenizer **out, const char *json, size_t bytes, con
     return ok;
 }
 
+/* Does the tokenizer_config.json beside the file ask for clean-up? As in transformers, for BPE only when it says twice
+ * that it means it. The file may be a megabyte, so it is looked through before it is parsed. */
+static bool read_clean_up(bool *clean_up, const char *file, struct err *e)
+{
+    static const char really[] = "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output";
+    char *folder = path_folder(file), *path = path_join(folder, "tokenizer_config.json");
+    struct map_file *map = NULL;
+    cJSON *root = NULL;
+    bool ok = true, wanted = false, meant = false;
+    if (path_exists(path)) {
+        ok = map_open(&map, path, e);
+        if (ok && map->bytes > 0 && map->bytes <= MAX_CONFIG_BYTES &&
+            memmem(map->data, map->bytes, really, sizeof really - 1))
+            ok = json_parse(&root, (const char *)map->data, map->bytes, path, e) &&
+                 json_get_bool(root, "clean_up_tokenization_spaces", &wanted, path, e) &&
+                 json_get_bool(root, really, &meant, path, e);
+    }
+    *clean_up = wanted && meant;
+    cJSON_Delete(root);
+    map_close(map);
+    free(path);
+    free(folder);
+    return ok;
+}
+
+void tokenizer_set_clean_up(struct tokenizer *t, bool clean_up)
+{
+    t->decoder.clean_up = clean_up;
+}
+
 bool tokenizer_open(struct tokenizer **out, const char *path, struct err *e)
 {
     *out = NULL;
@@ -41,18 +73,14 @@ bool tokenizer_open(struct tokenizer **out, const char *path, struct err *e)
     if (ok && map->bytes > TOKENIZER_MAX_JSON_BYTES)
         ok = err_set(e, ERR_LIMIT, "%s: %zu bytes, at most %zu are allowed", file, map->bytes,
                      TOKENIZER_MAX_JSON_BYTES);
-    ok = ok && tokenizer_parse(out, (const char *)map->data, map->bytes, file, e);
+    bool clean_up = false;
+    ok = ok && read_clean_up(&clean_up, file, e) &&
+         tokenizer_parse(out, (const char *)map->data, map->bytes, file, e);
+    if (ok)
+        tokenizer_set_clean_up(*out, clean_up);
     map_close(map);
     free(file);
     return ok;
-}
-
-static void free_normalizers(struct normalizer *steps, int n)
-{
-    for (int i = 0; i < n; i++) {
-        free(steps[i].from);
-        free(steps[i].to);
-    }
 }
 
 void tokenizer_free(struct tokenizer *t)
@@ -61,10 +89,15 @@ void tokenizer_free(struct tokenizer *t)
         return;
     vocab_fini(&t->model.vocab);
     merges_fini(&t->model.merges);
-    free_normalizers(t->normalizers, t->n_normalizers);
-    free_normalizers(t->decoder.replacements, t->decoder.n_replacements);
+    free(t->model.joints);
+    free(t->model.bmp_symbols);
+    for (int i = 0; i < t->n_normalizers; i++)
+        normalizer_fini(&t->normalizers[i]);
+    for (int i = 0; i < t->decoder.n_replacements; i++)
+        normalizer_fini(&t->decoder.replacements[i]);
+    free(t->decoder.blank);
     for (int i = 0; i < t->n_splitters; i++)
-        regex_free(t->splitters[i].regex);
+        splitter_fini(&t->splitters[i]);
     added_set_fini(&t->added_raw);
     added_set_fini(&t->added_normalized);
     free(t->is_special);

@@ -1,6 +1,7 @@
 /* Tokenizer of a Hugging Face tokenizer.json: text <-> ids, equal to the tokenizers library id for id.
  *
- * Byte-level BPE with PCRE2 pre-tokenizer, NFC, added tokens. An unknown part (model type, normalizer,
+ * BPE on bytes or characters, with the normalizers, pre-tokenizers, decoders and post-processors that its files use
+ * (docs/tokenizer.md lists them) and added tokens. An unknown part (model type, normalizer,
  * pre-tokenizer, decoder, post-processor) is ERR_UNSUPPORTED naming the part. Time is linear in the text
  * (n log n inside one word). Immutable after opening, so one tokenizer may serve several threads; each encode
  * call has its own scratch.
@@ -12,11 +13,13 @@
 
 struct tokenizer;
 
-/* path: a tokenizer.json, or a folder that holds one. */
+/* path: a tokenizer.json, or a folder that holds one. A tokenizer_config.json beside it may switch clean-up on. */
 bool tokenizer_open(struct tokenizer **out, const char *path, struct err *e) MUST_CHECK;
 bool tokenizer_parse(struct tokenizer **out, const char *json, size_t bytes, const char *where,
                      struct err *e) MUST_CHECK;
 void tokenizer_free(struct tokenizer *t); /* accepts NULL */
+/* Whether decoding takes blanks before punctuation away, as transformers' clean_up_tokenization does. */
+void tokenizer_set_clean_up(struct tokenizer *t, bool clean_up);
 
 struct ids {
     int32_t *p; /* heap, [n] */

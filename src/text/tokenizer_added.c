@@ -5,9 +5,9 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include <utf8proc.h>
 
 #include "text/tokenizer_parts.h"
+#include "text/unicode.h"
 #include "text/utf8.h"
 
 void added_set_push(struct added_set *s, struct added_token token)
@@ -99,47 +99,17 @@ static const struct added_token *longest_at(const struct added_set *s, const cha
     return best;
 }
 
-/* \w: letters, marks, decimal digits, connector punctuation, the two joiners; and what else is alphabetic. */
-static bool is_word_char(uint32_t cp)
-{
-    switch (utf8proc_category((utf8proc_int32_t)cp)) {
-    case UTF8PROC_CATEGORY_LU:
-    case UTF8PROC_CATEGORY_LL:
-    case UTF8PROC_CATEGORY_LT:
-    case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO:
-    case UTF8PROC_CATEGORY_MN:
-    case UTF8PROC_CATEGORY_MC:
-    case UTF8PROC_CATEGORY_ME:
-    case UTF8PROC_CATEGORY_ND:
-    case UTF8PROC_CATEGORY_NL:
-    case UTF8PROC_CATEGORY_PC:
-        return true;
-    default:
-        return cp == 0x200c || cp == 0x200d || (cp >= 0x24b6 && cp <= 0x24e9) ||
-               (cp >= 0x1f130 && cp <= 0x1f149) || (cp >= 0x1f150 && cp <= 0x1f169) ||
-               (cp >= 0x1f170 && cp <= 0x1f189);
-    }
-}
-
-static bool is_white(uint32_t cp)
-{
-    return (cp >= 9 && cp <= 13) || cp == 0x20 || cp == 0x85 || cp == 0xa0 || cp == 0x1680 ||
-           (cp >= 0x2000 && cp <= 0x200a) || cp == 0x2028 || cp == 0x2029 || cp == 0x202f || cp == 0x205f ||
-           cp == 0x3000;
-}
-
 static bool stands_alone(const struct added_walk *w, size_t begin, size_t end)
 {
     uint32_t cp;
     if (begin > 0) {
         (void)utf8_next(w->text + utf8_back(w->text, begin), &cp);
-        if (is_word_char(cp))
+        if (unicode_is_word(cp))
             return false;
     }
     if (end < w->n) {
         (void)utf8_next(w->text + end, &cp);
-        if (is_word_char(cp))
+        if (unicode_is_word(cp))
             return false;
     }
     return true;
@@ -173,7 +143,7 @@ static bool find_match(struct added_walk *w)
         while (token->lstrip && begin > w->done) {
             size_t back = utf8_back(w->text, begin);
             (void)utf8_next(w->text + back, &cp);
-            if (!is_white(cp))
+            if (!unicode_is_white(cp))
                 break;
             begin = back;
         }
@@ -181,7 +151,7 @@ static bool find_match(struct added_walk *w)
             end = w->done;
         while (token->rstrip && end < w->n) {
             size_t length = utf8_next(w->text + end, &cp);
-            if (!is_white(cp))
+            if (!unicode_is_white(cp))
                 break;
             end += length;
         }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "text/tokenizer_parts.h"
+#include "text/utf8.h"
 
 /* The pattern of the ByteLevel pre-tokenizer (GPT-2's). */
 #define BYTE_LEVEL_PATTERN                                                                                   \
@@ -69,6 +70,17 @@ static bool read_parts(struct tokenizer *t, const cJSON *item, const char *part,
 /* Looks up the symbols that words start as. */
 static void index_symbols(struct bpe_model *m)
 {
+    m->n_ids = m->vocab.n_ids;
+    if (!m->is_byte_level) {
+        m->bmp_symbols = xmalloc(0x10000 * sizeof *m->bmp_symbols);
+        memset(m->bmp_symbols, 0xff, 0x10000 * sizeof *m->bmp_symbols);
+    }
+    for (int32_t id = 0; id < m->n_ids && m->bmp_symbols; id++) {
+        const char *token = vocab_text(&m->vocab, id);
+        uint32_t cp;
+        if (token && *token && !token[utf8_next(token, &cp)] && cp < 0x10000)
+            m->bmp_symbols[cp] = id;
+    }
     for (int b = 0; b < 256; b++) {
         char text[8];
         uint32_t cp = byte_level_char((uint8_t)b);
@@ -119,6 +131,7 @@ static bool read_model(struct bpe_model *m, const cJSON *model, struct str vocab
     if (!tokenizer_read_vocab(m, vocab, where, e) || !tokenizer_read_merges(m, merges, where, e))
         return false;
     index_symbols(m);
+    bpe_index_joints(m);
     m->unk = unk ? vocab_find(&m->vocab, unk, strlen(unk)) : -1;
     if (unk && m->unk < 0)
         return err_set(e, ERR_FORMAT, "%s: unk_token \"%.100s\" is not in the vocabulary", where, unk);
@@ -130,29 +143,62 @@ static bool read_model(struct bpe_model *m, const cJSON *model, struct str vocab
 
 static bool read_replacement(struct normalizer *out, const cJSON *item, const char *where, struct err *e)
 {
-    const char *from = NULL, *to = NULL;
+    const char *from = NULL, *regex = NULL, *to = NULL;
     const cJSON *pattern = json_get(item, "pattern");
     if (!json_get_string(pattern, "String", &from, where, e) ||
+        !json_get_string(pattern, "Regex", &regex, where, e) ||
         !json_get_string(item, "content", &to, where, e))
         return false;
-    if (!from || !*from || !to)
-        return unsupported(where, "Replace with", "a pattern that is no string", e);
-    *out = (struct normalizer){NORMALIZE_REPLACE, xstrdup(from), xstrdup(to)};
+    if (!(from ? *from : regex ? 1 : 0) || !to)
+        return unsupported(where, "Replace with", "no pattern or no content", e);
+    *out = (struct normalizer){.kind = NORMALIZE_REPLACE_MATCHES};
+    if (!from && !regex_new(&out->regex, regex, e))
+        return err_wrap(e, "%s: Replace", where);
+    if (from) {
+        out->kind = NORMALIZE_REPLACE;
+        out->from = xstrdup(from);
+    }
+    out->to = xstrdup(to);
     return true;
 }
 
 static bool read_normalizer(struct tokenizer *t, const cJSON *item, const char *type, const char *where,
                             struct err *e)
 {
+    static const struct {
+        const char *type;
+        enum normalizer_kind kind;
+    } plain[] = {{"NFC", NORMALIZE_NFC},
+                 {"NFD", NORMALIZE_NFD},
+                 {"NFKC", NORMALIZE_NFKC},
+                 {"NFKD", NORMALIZE_NFKD},
+                 {"Lowercase", NORMALIZE_LOWERCASE}};
     if (t->n_normalizers == TOKENIZER_MAX_STEPS)
         return err_set(e, ERR_LIMIT, "%s: more than %d normalizers", where, TOKENIZER_MAX_STEPS);
     struct normalizer *step = &t->normalizers[t->n_normalizers];
-    if (strcmp(type, "NFC") == 0)
-        *step = (struct normalizer){.kind = NORMALIZE_NFC};
-    else if (strcmp(type, "Replace") != 0)
+    bool is_known = false;
+    for (size_t i = 0; i < sizeof plain / sizeof plain[0] && !is_known; i++) {
+        is_known = strcmp(type, plain[i].type) == 0;
+        *step = (struct normalizer){.kind = plain[i].kind};
+    }
+    if (strcmp(type, "Prepend") == 0) {
+        const char *prepend = NULL;
+        if (!json_get_string(item, "prepend", &prepend, where, e))
+            return false;
+        if (!prepend)
+            return expected(where, "Prepend", "a text \"prepend\"", NULL, e);
+        *step = (struct normalizer){.kind = NORMALIZE_PREPEND, .to = xstrdup(prepend)};
+    } else if (strcmp(type, "Strip") == 0) {
+        *step = (struct normalizer){.kind = NORMALIZE_STRIP};
+        if (!json_get_bool(item, "strip_left", &step->left, where, e) ||
+            !json_get_bool(item, "strip_right", &step->right, where, e))
+            return false;
+    } else if (strcmp(type, "Replace") == 0) {
+        if (!read_replacement(step, item, where, e))
+            return false;
+    } else if (!is_known) {
         return unsupported(where, "normalizer", type, e);
-    else if (!read_replacement(step, item, where, e))
-        return false;
+    }
     t->n_normalizers++;
     return true;
 }
@@ -160,28 +206,134 @@ static bool read_normalizer(struct tokenizer *t, const cJSON *item, const char *
 /* --- pre-tokenizer
  * ---------------------------------------------------------------------------------------------- */
 
-static bool read_split(struct splitter *step, const cJSON *item, const char *where, struct err *e)
+static bool read_behavior(struct splitter *step, const cJSON *item, const char *by_default, const char *where,
+                          struct err *e)
 {
     static const char *const behaviors[] = {"Removed", "Isolated", "Contiguous", "MergedWithPrevious",
                                             "MergedWithNext"};
+    const char *behavior = by_default;
+    if (!json_get_string(item, "behavior", &behavior, where, e))
+        return false;
+    for (int i = 0; i < 5; i++) {
+        if (strcmp(behavior, behaviors[i]) == 0) {
+            step->behavior = (enum split_behavior)i;
+            return true;
+        }
+    }
+    return unsupported(where, "split behavior", behavior, e);
+}
+
+static bool read_split(struct splitter *step, const cJSON *item, const char *where, struct err *e)
+{
     const cJSON *pattern = json_get(item, "pattern");
-    const char *regex = NULL, *literal = NULL, *behavior = "";
+    const char *regex = NULL, *literal = NULL;
     if (!json_get_string(pattern, "Regex", &regex, where, e) ||
-        !json_get_string(pattern, "String", &literal, where, e) ||
-        !json_get_string(item, "behavior", &behavior, where, e) ||
+        !json_get_string(pattern, "String", &literal, where, e) || !read_behavior(step, item, "", where, e) ||
         !json_get_bool(item, "invert", &step->invert, where, e))
         return false;
-    int i = 0;
-    while (i < 5 && strcmp(behavior, behaviors[i]) != 0)
-        i++;
-    if (i == 5)
-        return unsupported(where, "split behavior", behavior, e);
-    step->behavior = (enum split_behavior)i;
     if (!regex && !literal)
         return expected(where, "Split", "a pattern", pattern, e);
     if (!(regex ? regex_new(&step->regex, regex, e) : regex_new_literal(&step->regex, literal, e)))
         return err_wrap(e, "%s: pre_tokenizer", where);
     return true;
+}
+
+/* One character of a member of a part. */
+static bool read_char(char out[8], const cJSON *item, const char *key, const char *where, struct err *e)
+{
+    const char *text = NULL;
+    uint32_t cp;
+    if (!json_get_string(item, key, &text, where, e))
+        return false;
+    if (!text || !*text || text[utf8_next(text, &cp)])
+        return expected(where, key, "one character", json_get(item, key), e);
+    memcpy(out, text, strlen(text) + 1);
+    return true;
+}
+
+/* "prepend_scheme" and the older "add_prefix_space" of Metaspace. */
+static bool read_prepend_scheme(enum splitter_prefix *out, const cJSON *item, const char *where,
+                                struct err *e)
+{
+    const char *scheme = "always";
+    bool add_prefix_space = true;
+    if (!json_get_string(item, "prepend_scheme", &scheme, where, e) ||
+        !json_get_bool(item, "add_prefix_space", &add_prefix_space, where, e))
+        return false;
+    *out = strcmp(scheme, "always") == 0  ? PREFIX_ALWAYS
+           : strcmp(scheme, "first") == 0 ? PREFIX_FIRST
+                                          : PREFIX_NEVER;
+    if (*out == PREFIX_NEVER && strcmp(scheme, "never") != 0)
+        return unsupported(where, "prepend_scheme", scheme, e);
+    return add_prefix_space || *out == PREFIX_NEVER ||
+           err_set(e, ERR_FORMAT, "%s: Metaspace: add_prefix_space is false, but prepend_scheme is %s", where,
+                   scheme);
+}
+
+static bool read_metaspace(struct tokenizer *t, struct splitter *step, const cJSON *item, const char *where,
+                           struct err *e)
+{
+    bool split = true;
+    if (!read_char(step->prefix, item, "replacement", where, e) ||
+        !read_prepend_scheme(&step->prefix_when, item, where, e) ||
+        !json_get_bool(item, "split", &split, where, e))
+        return false;
+    /* "first" asks whether a piece starts where the text did before it was normalised */
+    for (int i = 0; i < t->n_normalizers && step->prefix_when == PREFIX_FIRST; i++) {
+        const struct normalizer *n = &t->normalizers[i];
+        if (n->kind == NORMALIZE_REPLACE_MATCHES || (n->kind == NORMALIZE_STRIP && n->left) ||
+            (n->kind == NORMALIZE_REPLACE && !*n->to))
+            return unsupported(where, "behind a normalizer that may drop the start of a text: prepend_scheme",
+                               "first", e);
+    }
+    step->blank = xstrdup(step->prefix);
+    step->behavior = SPLIT_MERGED_NEXT;
+    return !split || regex_new_literal(&step->regex, step->blank, e);
+}
+
+/* A pre-tokenizer that is one splitter; its step is empty so far. */
+static bool read_one_splitter(struct tokenizer *t, struct splitter *step, const cJSON *item, const char *type,
+                              const char *where, struct err *e)
+{
+    if (strcmp(type, "Split") == 0)
+        return read_split(step, item, where, e);
+    if (strcmp(type, "ByteLevel") == 0) {
+        bool use_regex = true, add_prefix_space = true;
+        if (!json_get_bool(item, "use_regex", &use_regex, where, e) ||
+            !json_get_bool(item, "add_prefix_space", &add_prefix_space, where, e))
+            return false;
+        t->model.is_byte_level = true;
+        if (add_prefix_space) {
+            step->prefix_when = PREFIX_ALWAYS;
+            step->prefix[0] = ' ';
+        }
+        return !use_regex || regex_new(&step->regex, BYTE_LEVEL_PATTERN, e);
+    }
+    if (strcmp(type, "Digits") == 0) {
+        bool one_by_one = false;
+        if (!json_get_bool(item, "individual_digits", &one_by_one, where, e))
+            return false;
+        step->behavior = one_by_one ? SPLIT_ISOLATED : SPLIT_CONTIGUOUS;
+        return regex_new(&step->regex, "\\p{N}", e);
+    }
+    if (strcmp(type, "Metaspace") == 0)
+        return read_metaspace(t, step, item, where, e);
+    if (strcmp(type, "Punctuation") == 0)
+        return read_behavior(step, item, "Isolated", where, e) &&
+               regex_new_builtin(&step->regex, REGEX_PUNCTUATION, e);
+    step->behavior = SPLIT_REMOVED;
+    if (strcmp(type, "WhitespaceSplit") == 0)
+        return regex_new_builtin(&step->regex, REGEX_WHITE, e);
+    if (strcmp(type, "Whitespace") == 0) {
+        step->invert = true;
+        return regex_new_builtin(&step->regex, REGEX_WORD_OR_OTHER, e);
+    }
+    if (strcmp(type, "CharDelimiterSplit") == 0) {
+        char delimiter[8];
+        return read_char(delimiter, item, "delimiter", where, e) &&
+               regex_new_literal(&step->regex, delimiter, e);
+    }
+    return unsupported(where, "pre-tokenizer", type, e);
 }
 
 static bool read_splitter(struct tokenizer *t, const cJSON *item, const char *type, const char *where,
@@ -193,30 +345,11 @@ static bool read_splitter(struct tokenizer *t, const cJSON *item, const char *ty
         return err_set(e, ERR_LIMIT, "%s: more than %d pre-tokenizers", where, TOKENIZER_MAX_STEPS);
     struct splitter *step = &t->splitters[t->n_splitters];
     *step = (struct splitter){.behavior = SPLIT_ISOLATED};
-    if (strcmp(type, "Split") == 0) {
-        if (!read_split(step, item, where, e))
-            return false;
-    } else if (strcmp(type, "ByteLevel") == 0) {
-        bool use_regex = true;
-        step->add_prefix_space = true;
-        if (!json_get_bool(item, "use_regex", &use_regex, where, e) ||
-            !json_get_bool(item, "add_prefix_space", &step->add_prefix_space, where, e))
-            return false;
-        t->model.is_byte_level = true;
-        if (use_regex && !regex_new(&step->regex, BYTE_LEVEL_PATTERN, e))
-            return false;
-        if (!use_regex && !step->add_prefix_space)
-            return true;
-    } else if (strcmp(type, "Digits") == 0) {
-        bool one_by_one = false;
-        if (!json_get_bool(item, "individual_digits", &one_by_one, where, e) ||
-            !regex_new(&step->regex, "\\p{N}", e))
-            return false;
-        step->behavior = one_by_one ? SPLIT_ISOLATED : SPLIT_CONTIGUOUS;
-    } else {
-        return unsupported(where, "pre-tokenizer", type, e);
+    if (!read_one_splitter(t, step, item, type, where, e)) {
+        splitter_fini(step);
+        return false;
     }
-    t->n_splitters++;
+    t->n_splitters += step->regex || step->blank || step->prefix_when != PREFIX_NEVER;
     return true;
 }
 
@@ -260,21 +393,54 @@ static bool read_template(struct ids *before, struct ids *after, const cJSON *it
     return has_text || unsupported(where, "post-processor", "template without the text", e);
 }
 
+/* "cls": ["<s>", 0] */
+static bool read_named_token(struct ids *out, const cJSON *item, const char *key, const char *where,
+                             struct err *e)
+{
+    const cJSON *pair = json_get(item, key);
+    const cJSON *id = cJSON_IsArray(pair) && pair->child ? pair->child->next : NULL;
+    if (!cJSON_IsNumber(id) || !(id->valuedouble >= 0 && id->valuedouble < TOKENIZER_MAX_ID))
+        return expected(where, key, "a token and its id", id ? id : pair, e);
+    ids_push(out, (int32_t)id->valuedouble);
+    return true;
+}
+
 static bool read_processor(struct tokenizer *t, const cJSON *item, const char *type, const char *where,
                            struct err *e)
 {
     if (strcmp(type, "ByteLevel") == 0) /* adjusts offsets only */
         return true;
-    if (strcmp(type, "TemplateProcessing") != 0)
+    bool is_pair = strcmp(type, "RobertaProcessing") == 0 || strcmp(type, "BertProcessing") == 0;
+    if (!is_pair && strcmp(type, "TemplateProcessing") != 0)
         return unsupported(where, "post-processor", type, e);
     if (t->prefix.n + t->suffix.n > 0)
         return unsupported(where, "post-processor", "two templates", e);
+    if (is_pair)
+        return read_named_token(&t->prefix, item, "cls", where, e) &&
+               read_named_token(&t->suffix, item, "sep", where, e);
     return read_template(&t->prefix, &t->suffix, item, where, e);
 }
 
 /* --- decoder
  * ------------------------------------------------------------------------------------------------------ */
 
+static bool read_decoder_strip(struct decoder_strip *out, const cJSON *item, const char *where, struct err *e)
+{
+    int64_t start = 0, stop = 0;
+    if (out->content[0])
+        return unsupported(where, "decoder", "Strip twice", e);
+    if (!read_char(out->content, item, "content", where, e) ||
+        !json_get_int(item, "start", &start, where, e) || !json_get_int(item, "stop", &stop, where, e))
+        return false;
+    if (start < 0 || stop < 0 || start > DECODER_MAX_STRIP || stop > DECODER_MAX_STRIP)
+        return err_set(e, ERR_LIMIT, "%s: decoder Strip: start and stop are from 0 to %d", where,
+                       DECODER_MAX_STRIP);
+    out->n_start = (int)start;
+    out->n_stop = (int)stop;
+    return true;
+}
+
+/* The steps have one order: Metaspace, Replace, Strip, ByteFallback, Fuse, Strip. Any may be left out. */
 static bool read_decoder(struct tokenizer *t, const cJSON *item, const char *type, const char *where,
                          struct err *e)
 {
@@ -284,19 +450,39 @@ static bool read_decoder(struct tokenizer *t, const cJSON *item, const char *typ
         d->kind = DECODE_BYTE_LEVEL;
         return true;
     }
-    if (strcmp(type, "Fuse") == 0) { /* the pieces are put together in any case */
-        d->kind = is_first ? DECODE_CHAIN : d->kind;
+    if (d->kind == DECODE_BYTE_LEVEL) {
+        if (strcmp(type, "Fuse") == 0) /* the pieces are put together in any case */
+            return true;
+        return unsupported(where, "decoder beside ByteLevel", type, e);
+    }
+    d->kind = DECODE_CHAIN;
+    if (strcmp(type, "Fuse") == 0) {
+        d->is_fused = true;
         return true;
     }
-    if (d->kind == DECODE_BYTE_LEVEL)
-        return unsupported(where, "decoder beside ByteLevel", type, e);
-    d->kind = DECODE_CHAIN;
+    if (strcmp(type, "Strip") == 0 && (d->is_fused || !d->byte_fallback))
+        return read_decoder_strip(d->is_fused ? &d->text_strip : &d->token_strip, item, where, e);
+    if (d->is_fused)
+        return unsupported(where, "decoder behind Fuse", type, e);
     if (strcmp(type, "ByteFallback") == 0 && !d->byte_fallback) {
         d->byte_fallback = true;
         return true;
     }
-    if (strcmp(type, "Replace") != 0 || d->byte_fallback)
-        return unsupported(where, d->byte_fallback ? "decoder behind ByteFallback" : "decoder", type, e);
+    if (d->byte_fallback)
+        return unsupported(where, "decoder behind ByteFallback", type, e);
+    if (d->token_strip.content[0])
+        return unsupported(where, "decoder behind Strip", type, e);
+    if (strcmp(type, "Metaspace") == 0 && is_first) {
+        enum splitter_prefix when;
+        char blank[8];
+        if (!read_char(blank, item, "replacement", where, e) || !read_prepend_scheme(&when, item, where, e))
+            return false;
+        d->blank = xstrdup(blank);
+        d->drops_first = when != PREFIX_NEVER;
+        return true;
+    }
+    if (strcmp(type, "Replace") != 0)
+        return unsupported(where, "decoder", type, e);
     if (d->n_replacements == TOKENIZER_MAX_STEPS)
         return err_set(e, ERR_LIMIT, "%s: more than %d decoders", where, TOKENIZER_MAX_STEPS);
     if (!read_replacement(&d->replacements[d->n_replacements], item, where, e))

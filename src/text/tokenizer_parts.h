@@ -44,7 +44,12 @@ bool vocab_add(struct vocab *v, const char *token, size_t n, int32_t id, bool *i
 /* Gives an id another text, under which it is not found. */
 bool vocab_set_text(struct vocab *v, int32_t id, const char *text, size_t n, struct err *e) MUST_CHECK;
 int32_t vocab_find(const struct vocab *v, const char *token, size_t n); /* -1 when absent */
-const char *vocab_text(const struct vocab *v, int32_t id);              /* NULL when absent */
+/* The same in steps, for many tokens at once: each asks for the memory that the next one needs. */
+uint32_t vocab_hash(const char *token, size_t n);
+void vocab_prefetch_slot(const struct vocab *v, uint32_t hash);
+void vocab_prefetch_text(const struct vocab *v, uint32_t hash);
+int32_t vocab_find_hashed(const struct vocab *v, const char *token, size_t n, uint32_t hash);
+const char *vocab_text(const struct vocab *v, int32_t id); /* NULL when absent */
 
 struct merge_slot {
     int32_t left, right; /* left < 0: free */
@@ -58,6 +63,9 @@ struct merges {
 };
 
 void merges_fini(struct merges *m);
+/* Room for n: only saves time. */
+void merges_reserve(struct merges *m, size_t n);
+void merges_prefetch(const struct merges *m, int32_t left, int32_t right);
 /* A pair that is there already takes the new rank, as in the library. */
 void merges_put(struct merges *m, int32_t left, int32_t right, uint32_t rank, int32_t id);
 const struct merge_slot *merges_find(const struct merges *m, int32_t left,
@@ -69,14 +77,30 @@ const struct merge_slot *merges_find(const struct merges *m, int32_t left,
 uint32_t byte_level_char(uint8_t byte);
 int byte_level_byte(uint32_t cp); /* -1 when cp is not in the alphabet */
 
+/* --- words of well-known patterns (tokenizer_words.c) ---------------------------------------------------------- */
+
+struct word_rules; /* constant */
+/* The rules of exactly this pattern, or NULL. */
+const struct word_rules *word_rules_find(const char *pattern);
+/* The end of the match at `from` (< n); such a pattern matches everywhere, so the next one starts there. text is
+ * well-formed UTF-8. */
+size_t word_rules_end(const struct word_rules *r, const char *text, size_t n, size_t from);
+
 /* --- regular expressions (tokenizer_regex.c) ------------------------------------------------------------------ */
 
 struct regex;
 /* Compiles a pattern of the library's dialect; what would mean something else in PCRE2 is ERR_UNSUPPORTED. */
 bool regex_new(struct regex **out, const char *pattern, struct err *e) MUST_CHECK;
+/* The same without the scanners of well-known patterns. */
+bool regex_new_compiled(struct regex **out, const char *pattern, struct err *e) MUST_CHECK;
 /* A pattern that matches the text itself, which must not be empty. */
 bool regex_new_literal(struct regex **out, const char *text, struct err *e) MUST_CHECK;
+/* The patterns of pre-tokenizers that have no pattern in the file. */
+enum regex_builtin { REGEX_WHITE, REGEX_PUNCTUATION, REGEX_WORD_OR_OTHER };
+bool regex_new_builtin(struct regex **out, enum regex_builtin which, struct err *e) MUST_CHECK;
 void regex_free(struct regex *r); /* accepts NULL */
+/* Not NULL for a pattern that matches everywhere: then word_rules_end does what regex_find does, faster. */
+const struct word_rules *regex_word_rules(const struct regex *r);
 
 struct regex_scratch; /* of one thread */
 struct regex_scratch *regex_scratch_new(void);
@@ -123,16 +147,29 @@ bool added_walk_next(struct added_walk *w, struct str *part, const struct added_
 
 /* --- normalizers (tokenizer_normalize.c) ------------------------------------------------------------------------ */
 
-enum normalizer_kind { NORMALIZE_NFC, NORMALIZE_REPLACE };
+enum normalizer_kind {
+    NORMALIZE_NFC,
+    NORMALIZE_NFD,
+    NORMALIZE_NFKC,
+    NORMALIZE_NFKD,
+    NORMALIZE_REPLACE,         /* every `from` by `to` */
+    NORMALIZE_REPLACE_MATCHES, /* every match of `regex` by `to` */
+    NORMALIZE_PREPEND,         /* `to`, unless the text is empty */
+    NORMALIZE_LOWERCASE,
+    NORMALIZE_STRIP /* white space, on the left, on the right */
+};
 struct normalizer {
     enum normalizer_kind kind;
-    char *from, *to; /* REPLACE; from is not empty */
+    char *from, *to; /* from is not empty */
+    struct regex *regex;
+    bool left, right;
 };
+void normalizer_fini(struct normalizer *step);
 
-/* Appends NFC(text); text must be well-formed. nfc_is_stable: tells quickly that NFC(text) is text (may say no
- * though it is). */
+/* Appends a normal form of text, which must be well-formed. nfc_is_stable: tells quickly that NFC(text) is text (may
+ * say no though it is). */
 bool nfc_is_stable(const char *text, size_t n);
-bool nfc_append(struct buf *out, const char *text, size_t n, struct err *e) MUST_CHECK;
+void normal_form_append(struct buf *out, enum normalizer_kind form, const char *text, size_t n);
 /* Runs all steps: *out is text itself or lies in one of the two buffers. */
 bool normalize(const struct normalizer *steps, int n_steps, struct str text, struct buf scratch[2],
                struct str *out, struct err *e) MUST_CHECK;
@@ -148,17 +185,27 @@ enum split_behavior {
     SPLIT_MERGED_PREVIOUS,
     SPLIT_MERGED_NEXT
 };
+enum splitter_prefix {
+    PREFIX_NEVER,
+    PREFIX_ALWAYS, /* to every piece that does not start with it */
+    PREFIX_FIRST   /* only to the piece at the start of the text */
+};
 struct splitter {
-    struct regex *regex; /* NULL: only the space is looked after */
+    struct regex *regex; /* NULL: nothing is split */
     enum split_behavior behavior;
     bool invert;
-    bool add_prefix_space; /* before splitting, to a piece that does not start with one */
+    /* before splitting: blanks become `blank` (NULL: they stay), then a prefix is put in front */
+    char *blank;
+    enum splitter_prefix prefix_when;
+    char prefix[8];
 };
+void splitter_fini(struct splitter *step);
 
 typedef bool (*word_fn)(void *ctx, const char *word, size_t n, struct err *e);
-/* Gives each word of text, in order. prefixed: scratch for pieces that get a space, one for each step. */
+/* Gives each word of text, in order. is_start: text is the start of all text. changed: scratch for pieces that are
+ * changed, one for each step. */
 bool pretokenize(const struct splitter *steps, int n_steps, struct regex_scratch *scratch,
-                 struct buf *prefixed, const char *text, size_t n, word_fn fn, void *ctx,
+                 struct buf *changed, const char *text, size_t n, bool is_start, word_fn fn, void *ctx,
                  struct err *e) MUST_CHECK;
 
 /* --- BPE (tokenizer_bpe.c) ------------------------------------------------------------------------------------------ */
@@ -173,8 +220,15 @@ struct bpe_model {
     int32_t unk;                 /* -1: unknown symbols are dropped */
     int32_t byte_symbol[256];    /* byte level: token of a byte, or -1 */
     int32_t ascii_symbol[128];   /* not byte level: token of a character, or -1 */
+    int32_t *bmp_symbols;        /* [65536], the same up to U+FFFF; NULL when byte level */
+    int32_t n_ids;               /* of the model alone: added tokens are not found as words or characters */
     int32_t fallback_token[256]; /* <0xNN>, or -1 */
+    uint64_t *joints;            /* NULL: unknown; see bpe_index_joints */
 };
+#define BPE_JOINT_BITS 20
+/* Notes which characters the merges bring together, last of the left part and first of the right one: between two
+ * others no token ever reaches, and a text may be cut there. Does nothing for a model where that is not so. */
+void bpe_index_joints(struct bpe_model *m);
 
 struct bpe_symbol {
     int32_t id;
@@ -189,11 +243,12 @@ struct bpe_scratch {
     size_t n_heap, heap_capacity;
     struct buf word;               /* the word in the byte-level alphabet */
     struct bpe_cache_entry *cache; /* NULL: no cache */
+    uint32_t cache_mask;
 };
-/* with_cache: worth its memory for a text of some length. */
-void bpe_scratch_init(struct bpe_scratch *s, bool with_cache);
+/* text_bytes: how much is to be encoded; long texts get a cache of words (2 MB at most). */
+void bpe_scratch_init(struct bpe_scratch *s, size_t text_bytes);
 void bpe_scratch_fini(struct bpe_scratch *s);
-/* n < 2^31. Appends the ids of one word. */
+/* n < 2^31. Appends the ids of one word, which may be a whole text. */
 void bpe_encode_word(const struct bpe_model *m, struct bpe_scratch *s, const char *word, size_t n,
                      struct ids *out);
 
@@ -202,13 +257,25 @@ void bpe_encode_word(const struct bpe_model *m, struct bpe_scratch *s, const cha
 enum decoder_kind {
     DECODE_JOIN,       /* no decoder: tokens with blanks between */
     DECODE_BYTE_LEVEL, /* bytes of all tokens, then broken UTF-8 replaced */
-    DECODE_CHAIN       /* replacements in each token, then byte tokens */
+    DECODE_CHAIN       /* the steps below, in this order */
+};
+#define DECODER_MAX_STRIP 1000
+/* Takes away up to n_start of a character at the start and up to n_stop at the end. */
+struct decoder_strip {
+    char content[8]; /* one character; empty: none */
+    int n_start, n_stop;
 };
 struct decoder {
     enum decoder_kind kind;
-    struct normalizer replacements[TOKENIZER_MAX_STEPS];
+    char *blank;                                         /* stands for blanks (NULL: none does) ... */
+    bool drops_first;                                    /* ... but in the first token for nothing */
+    struct normalizer replacements[TOKENIZER_MAX_STEPS]; /* in each token */
     int n_replacements;
-    bool byte_fallback;
+    struct decoder_strip token_strip; /* of each token */
+    bool byte_fallback;               /* <0xNN> tokens are bytes */
+    bool is_fused;                    /* what follows sees one text */
+    struct decoder_strip text_strip;
+    bool clean_up; /* blanks before punctuation go, as transformers' clean_up_tokenization does */
 };
 
 struct tokenizer {
@@ -222,6 +289,25 @@ struct tokenizer {
     struct ids prefix, suffix; /* what the post-processor adds */
     struct decoder decoder;
 };
+
+/* --- encoding (tokenizer_encode.c) ------------------------------------------------------------------------------ */
+
+/* What one call needs. */
+struct encoder {
+    const struct tokenizer *t;
+    struct ids *out;
+    struct regex_scratch *regex;
+    struct bpe_scratch bpe;
+    struct buf normal[2];
+    struct buf changed[TOKENIZER_MAX_STEPS];
+};
+/* bytes: of the text that is to come. */
+void encoder_init(struct encoder *c, const struct tokenizer *t, size_t bytes, struct ids *out);
+void encoder_fini(struct encoder *c);
+/* A piece of well-formed text between added tokens that match raw text. is_start: the text starts with it;
+ * with_tokens: added tokens that match normalised text count. */
+bool encoder_piece(struct encoder *c, struct str piece, bool is_start, bool with_tokens,
+                   struct err *e) MUST_CHECK;
 
 /* --- reading a tokenizer.json (tokenizer_scan.c, tokenizer_load.c) ------------------------------------------------ */
 

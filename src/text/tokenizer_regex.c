@@ -1,18 +1,20 @@
-/* Regular expressions of pre-tokenizers, on PCRE2.
+/* Regular expressions of pre-tokenizers, on PCRE2; the best known patterns have scanners (tokenizer_words.c).
  *
  * The patterns are written for Oniguruma (Ruby syntax, UTF-8). They are translated piece by piece: what means
  * the same in PCRE2 is copied, classes that differ are spelled out (\s is the 25 code points of White_Space,
  * which PCRE2 does not agree with on U+180E; \w counts marks, letter numbers and circled letters), and
  * everything else is refused, so that no pattern is silently read as something else.
  *
- * Known bound: \p classes are those of PCRE2's Unicode version (14.0 in 10.42), the library's are 16.0;
- * letters, marks and numbers that were assigned since then are seen as unassigned.
+ * \p classes are those of Unicode 16.0, whatever version PCRE2 has: as far as the two agree its own class is used,
+ * with what was assigned since then beside it; else the class is spelled out.
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "text/tokenizer_parts.h"
+#include "text/unicode.h"
 
 #define WHITE                                                                                                \
     "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{" \
@@ -20,9 +22,9 @@
 #define NOT_WHITE                                                                                            \
     "\\x{0}-\\x{8}\\x{e}-\\x{1f}\\x{21}-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{1fff}"          \
     "\\x{200b}-\\x{2027}\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}\\x{3001}-\\x{10ffff}"
-#define WORD                                                                                                 \
-    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}\\x{24b6}-\\x{24e9}"               \
-    "\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}"
+#define CIRCLED "\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}"
+#define SUPERSCRIPT_DIGITS "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"
+#define JOINERS "\\x{200c}\\x{200d}"
 
 #define MAX_PATTERN_BYTES ((size_t)1 << 16)
 #define MIN_MATCH_STEPS 10000000u
@@ -30,7 +32,9 @@
 #define JIT_STACK_BYTES ((size_t)64 << 20)
 
 struct regex {
-    pcre2_code *code;
+    pcre2_code *code;               /* NULL where one of the others is there */
+    char *literal;                  /* the text itself */
+    const struct word_rules *rules; /* a scanner does it */
 };
 
 struct regex_scratch {
@@ -55,32 +59,91 @@ static bool refuse(const char *what, size_t n, const char *pattern, struct err *
                    what);
 }
 
+/* The oldest and the newest version of Unicode whose classes only lack, or do not even lack, what newer_runs of the
+ * tables names. */
+static bool pcre2_agrees(void)
+{
+    char version[32] = "";
+    if (pcre2_config(PCRE2_CONFIG_UNICODE_VERSION, NULL) > (int)sizeof version ||
+        pcre2_config(PCRE2_CONFIG_UNICODE_VERSION, version) < 0)
+        return false;
+    int major = atoi(version);
+    return major >= 14 && major <= 16;
+}
+
+/* Appends a set to a class of PCRE2. U+1171E went from Mn to Mc meanwhile, so these two agree only together. */
+static void append_set(struct buf *out, const struct unicode_set *set, const char *name, size_t n,
+                       bool negated)
+{
+    const uint32_t marks = 1u << UNICODE_MN | 1u << UNICODE_MC;
+    bool same = set->categories && !(set->categories >> UNICODE_CN & 1) &&
+                ((set->categories & marks) == 0 || (set->categories & marks) == marks);
+    bool by_name = same && !negated && pcre2_agrees();
+    if (by_name)
+        buf_printf(out, "\\p{%.*s}", (int)n, name);
+    unicode_set_append(out, set, negated, by_name);
+}
+
+static void append_named(struct buf *out, const char *name)
+{
+    struct unicode_set set;
+    if (unicode_set_find(&set, name, strlen(name)))
+        append_set(out, &set, name, strlen(name), false);
+}
+
+/* \w as the pattern engine has it, or as the library's own code has it. */
+static void append_word(struct buf *out, bool own_code)
+{
+    static const char *const names[] = {"L", "M", "Nd", "Nl", "Pc"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        append_named(out, names[i]);
+    buf_puts(out, own_code ? CIRCLED JOINERS : CIRCLED SUPERSCRIPT_DIGITS);
+}
+
+/* \p{name}, \P{name}, \p{^name} at p. */
+static bool translate_property(struct buf *out, const char *p, bool in_class, size_t *used,
+                               const char *pattern, struct err *e)
+{
+    const char *close = p[2] == '{' ? strchr(p, '}') : NULL;
+    if (!close)
+        return refuse(p, p[2] ? 3 : 2, pattern, e);
+    *used = (size_t)(close - p) + 1;
+    const char *name = p + 3 + (p[3] == '^');
+    bool negated = (p[1] == 'P') != (p[3] == '^');
+    struct unicode_set set;
+    if (!unicode_set_find(&set, name, (size_t)(close - name)))
+        return refuse(p, *used, pattern, e);
+    if (!in_class)
+        buf_puts(out, negated ? "[^" : "[");
+    append_set(out, &set, name, (size_t)(close - name), negated && in_class);
+    if (!in_class)
+        buf_putc(out, ']');
+    return true;
+}
+
 /* Copies one escape at p (which is a backslash); *used is its length. */
 static bool translate_escape(struct buf *out, const char *p, bool in_class, size_t *used, const char *pattern,
                              struct err *e)
 {
     char c = p[1];
     *used = 2;
-    if (c == 's' || c == 'S' || c == 'w') {
+    if (c == 'd' || c == 'D') {
+        size_t ignored;
+        return translate_property(out, c == 'd' ? "\\p{Nd}" : "\\P{Nd}", in_class, &ignored, pattern, e);
+    }
+    if (c == 's' || c == 'S' || c == 'w' || (c == 'W' && !in_class)) {
         if (!in_class)
-            buf_putc(out, '[');
-        buf_puts(out, c == 's' ? WHITE : c == 'S' ? NOT_WHITE : WORD);
+            buf_puts(out, c == 'W' ? "[^" : "[");
+        if (c == 's' || c == 'S')
+            buf_puts(out, c == 's' ? WHITE : NOT_WHITE);
+        else
+            append_word(out, false);
         if (!in_class)
             buf_putc(out, ']');
         return true;
     }
-    if (c == 'W' && !in_class) {
-        buf_puts(out, "[^" WORD "]");
-        return true;
-    }
-    if (c == 'p' || c == 'P') {
-        const char *close = p[2] == '{' ? strchr(p, '}') : NULL;
-        if (!close)
-            return refuse(p, p[2] ? 3 : 2, pattern, e);
-        *used = (size_t)(close - p) + 1;
-        buf_append(out, p, *used);
-        return true;
-    }
+    if (c == 'p' || c == 'P')
+        return translate_property(out, p, in_class, used, pattern, e);
     if (c == 'u' && is_hex(p[2]) && is_hex(p[3]) && is_hex(p[4]) && is_hex(p[5])) {
         *used = 6;
         buf_printf(out, "\\x{%.4s}", p + 2);
@@ -97,7 +160,7 @@ static bool translate_escape(struct buf *out, const char *p, bool in_class, size
         buf_append(out, p, *used);
         return true;
     }
-    bool same = c && (strchr("dDrntf", c) || (!in_class && strchr("Az", c)) || !is_alnum(c));
+    bool same = c && (strchr("rntf", c) || (!in_class && strchr("Az", c)) || !is_alnum(c));
     if (!same || (uint8_t)c >= 0x80)
         return refuse(p, c ? 2 : 1, pattern, e);
     buf_append(out, p, 2);
@@ -181,7 +244,7 @@ static bool translate(struct buf *out, const char *pattern, struct err *e)
     return true;
 }
 
-static bool compile(struct regex **out, const char *pattern, size_t n, uint32_t options, struct err *e)
+static bool compile(struct regex **out, const char *pattern, size_t n, struct err *e)
 {
     pcre2_compile_context *context = pcre2_compile_context_create(NULL);
     if (!context)
@@ -190,7 +253,8 @@ static bool compile(struct regex **out, const char *pattern, size_t n, uint32_t 
     pcre2_set_parens_nest_limit(context, 100);
     int code;
     PCRE2_SIZE at;
-    pcre2_code *compiled = pcre2_compile((PCRE2_SPTR)pattern, n, options | PCRE2_UTF, &code, &at, context);
+    pcre2_code *compiled =
+        pcre2_compile((PCRE2_SPTR)pattern, n, PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE, &code, &at, context);
     pcre2_compile_context_free(context);
     if (!compiled) {
         PCRE2_UCHAR message[128] = "";
@@ -209,12 +273,23 @@ bool regex_new(struct regex **out, const char *pattern, struct err *e)
     if (strlen(pattern) > MAX_PATTERN_BYTES)
         return err_set(e, ERR_LIMIT, "a pattern of %zu bytes, at most %zu are allowed", strlen(pattern),
                        MAX_PATTERN_BYTES);
+    const struct word_rules *rules = word_rules_find(pattern);
+    if (rules) {
+        *out = xcalloc(1, sizeof **out);
+        (*out)->rules = rules;
+        return true;
+    }
+    return regex_new_compiled(out, pattern, e);
+}
+
+bool regex_new_compiled(struct regex **out, const char *pattern, struct err *e)
+{
     struct buf translated;
     buf_init(&translated, MAX_PATTERN_BYTES * 64);
     bool ok = translate(&translated, pattern, e);
     if (ok && translated.failed)
         ok = err_set(e, ERR_LIMIT, "pattern \"%.200s...\" is too long", pattern);
-    ok = ok && compile(out, translated.p ? translated.p : "", translated.n, PCRE2_UCP | PCRE2_MULTILINE, e);
+    ok = ok && compile(out, translated.p ? translated.p : "", translated.n, e);
     buf_fini(&translated);
     return ok;
 }
@@ -223,7 +298,35 @@ bool regex_new_literal(struct regex **out, const char *text, struct err *e)
 {
     if (!*text)
         return err_set(e, ERR_UNSUPPORTED, "an empty split pattern is not supported");
-    return compile(out, text, strlen(text), PCRE2_LITERAL, e);
+    *out = xcalloc(1, sizeof **out);
+    (*out)->literal = xstrdup(text);
+    return true;
+}
+
+bool regex_new_builtin(struct regex **out, enum regex_builtin which, struct err *e)
+{
+    struct buf pattern;
+    buf_init(&pattern, MAX_PATTERN_BYTES * 64);
+    switch (which) {
+    case REGEX_WHITE:
+        buf_puts(&pattern, "[" WHITE "]");
+        break;
+    case REGEX_PUNCTUATION: /* and what ASCII has of symbols */
+        buf_puts(&pattern, "[$+<=>\\^`|~");
+        append_named(&pattern, "P");
+        buf_putc(&pattern, ']');
+        break;
+    case REGEX_WORD_OR_OTHER:
+        buf_putc(&pattern, '[');
+        append_word(&pattern, true);
+        buf_puts(&pattern, "]+|[^" WHITE);
+        append_word(&pattern, true);
+        buf_puts(&pattern, "]+");
+        break;
+    }
+    bool ok = compile(out, pattern.p, pattern.n, e);
+    buf_fini(&pattern);
+    return ok;
 }
 
 void regex_free(struct regex *r)
@@ -231,7 +334,13 @@ void regex_free(struct regex *r)
     if (!r)
         return;
     pcre2_code_free(r->code);
+    free(r->literal);
     free(r);
+}
+
+const struct word_rules *regex_word_rules(const struct regex *r)
+{
+    return r->rules;
 }
 
 struct regex_scratch *regex_scratch_new(void)
@@ -274,6 +383,20 @@ bool regex_find(const struct regex *r, struct regex_scratch *s, const char *text
                 size_t not_empty_at, bool *found, size_t *begin, size_t *end, struct err *e)
 {
     *found = false;
+    if (r->rules || r->literal) {
+        size_t literal_n = r->literal ? strlen(r->literal) : 0;
+        const char *hit = text + from;
+        if (literal_n == 1)
+            hit = memchr(text + from, r->literal[0], n - from);
+        else if (r->literal)
+            hit = memmem(text + from, n - from, r->literal, literal_n);
+        *found = from < n && hit;
+        if (*found) {
+            *begin = (size_t)(hit - text);
+            *end = r->literal ? *begin + literal_n : word_rules_end(r->rules, text, n, from);
+        }
+        return true;
+    }
     if (!s->data || !s->context)
         return err_set(e, ERR_NOMEM, "out of memory matching a pattern");
     /* one step a character is what an honest pattern needs; a hostile one runs into this instead of into the

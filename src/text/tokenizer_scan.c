@@ -58,37 +58,55 @@ static const char *skip_value(const char *p, const char *end)
     return end;
 }
 
-/* Finds members of the object that starts at p; of equal keys the last counts. Stops at what is no JSON. */
-static void find_members(struct str object, const char *const *keys, struct str *values, int n_keys)
+struct wanted {
+    const char *key;
+    struct wanted *inside; /* members of this one are wanted; else NULL */
+    int n_inside;
+    struct str value; /* p NULL: not found */
+};
+
+/* Finds members of the object at p; of equal keys the last counts. Returns the place behind the object, or NULL at
+ * what is no JSON. */
+static const char *find_members(const char *p, const char *end, struct wanted *wanted, int n_wanted)
 {
-    const char *p = skip_blanks(object.p, object.p + object.n), *end = object.p + object.n;
+    p = skip_blanks(p, end);
     if (p == end || *p != '{')
-        return;
+        return NULL;
     for (p = skip_blanks(p + 1, end); p < end && *p == '"'; p = skip_blanks(p + 1, end)) {
         const char *key = p + 1;
         p = skip_string(p, end);
         size_t n = (size_t)(p - key) - 1;
         p = skip_blanks(p, end);
         if (p == end || *p != ':')
-            return;
+            return NULL;
         const char *value = skip_blanks(p + 1, end);
-        p = skip_value(value, end);
-        for (int i = 0; i < n_keys; i++)
-            if (n == strlen(keys[i]) && memcmp(key, keys[i], n) == 0)
-                values[i] = (struct str){value, (size_t)(p - value)};
+        struct wanted *found = NULL;
+        for (int i = 0; i < n_wanted; i++)
+            if (n == strlen(wanted[i].key) && memcmp(key, wanted[i].key, n) == 0)
+                found = &wanted[i];
+        p = NULL;
+        if (found && found->inside) {
+            for (int i = 0; i < found->n_inside; i++)
+                found->inside[i].value = (struct str){0};
+            p = find_members(value, end, found->inside, found->n_inside);
+        }
+        if (!p)
+            p = skip_value(value, end);
+        if (found)
+            found->value = (struct str){value, (size_t)(p - value)};
         p = skip_blanks(p, end);
         if (p == end || *p != ',')
-            return;
+            break;
     }
+    return p < end && *p == '}' ? p + 1 : NULL;
 }
 
 void tokenizer_scan(struct str json, struct str *vocab, struct str *merges, struct buf *rest)
 {
-    static const char *const root_keys[] = {"model"}, *const model_keys[] = {"vocab", "merges"};
-    struct str model = {0}, found[2] = {0};
-    find_members(json, root_keys, &model, 1);
-    if (model.p)
-        find_members(model, model_keys, found, 2);
+    struct wanted members[2] = {{.key = "vocab"}, {.key = "merges"}};
+    struct wanted model = {.key = "model", .inside = members, .n_inside = 2};
+    (void)find_members(json.p, json.p + json.n, &model, 1);
+    const struct str found[2] = {members[0].value, members[1].value};
     *vocab = found[0].n > 0 && found[0].p[0] == '{' ? found[0] : (struct str){0};
     *merges = found[1].n > 0 && found[1].p[0] == '[' ? found[1] : (struct str){0};
     bool vocab_first = vocab->p < merges->p;
@@ -272,48 +290,115 @@ static bool take_pair(struct cursor *c, struct buf scratch[2], struct str pair[2
     return true;
 }
 
-static bool take_merge(struct cursor *c, struct bpe_model *m, uint32_t rank, int32_t *last_id,
-                       struct buf scratch[3])
-{
+/* Looking up two tokens and the place of the pair waits for memory most of the time. So merges are read in batches,
+ * and each step over a batch asks for the memory that the next step needs. */
+#define MERGE_BATCH 16
+
+struct pending_merge {
+    struct buf scratch[2];
     struct str pair[2];
-    if (!take_pair(c, scratch, pair))
-        return false;
-    struct buf *joined = &scratch[2];
-    buf_clear(joined);
-    buf_append(joined, pair[0].p, pair[0].n);
-    buf_append(joined, pair[1].p, pair[1].n);
-    int32_t left = vocab_find(&m->vocab, pair[0].p, pair[0].n);
-    int32_t right = vocab_find(&m->vocab, pair[1].p, pair[1].n);
+    uint32_t hash[2];
+    int32_t id;
+};
+
+struct merge_reader {
+    struct cursor c;
+    struct bpe_model *m;
+    struct pending_merge batch[MERGE_BATCH];
+    int n_batch;
+    uint32_t rank;   /* of the first of the batch */
+    int32_t last_id; /* that a merge made */
+    struct buf joined;
+};
+
+static bool resolve_merge(struct merge_reader *r, int i, int32_t ids[2])
+{
+    const struct vocab *v = &r->m->vocab;
+    struct pending_merge *p = &r->batch[i];
+    for (int side = 0; side < 2; side++)
+        ids[side] = vocab_find_hashed(v, p->pair[side].p, p->pair[side].n, p->hash[side]);
+    buf_clear(&r->joined);
+    buf_append(&r->joined, p->pair[0].p, p->pair[0].n);
+    buf_append(&r->joined, p->pair[1].p, p->pair[1].n);
     /* tokens are usually numbered in the order of their merges, and a look is cheaper than a search */
-    int32_t id = *last_id + 1;
-    const char *guess = vocab_text(&m->vocab, id);
-    if (joined->n == 0)
-        id = -1;
-    else if (!guess || strcmp(guess, joined->p) != 0)
-        id = vocab_find(&m->vocab, joined->p, joined->n);
-    if (left < 0 || right < 0 || id < 0)
-        return err_set(c->e, ERR_FORMAT, "%s: %s[%u]: \"%.100s\" or a part of it is not in the vocabulary",
-                       c->where, c->part, (unsigned)rank, joined->n > 0 ? joined->p : "");
-    *last_id = id;
-    merges_put(&m->merges, left, right, rank, id);
+    const char *joined = r->joined.n > 0 ? r->joined.p : "";
+    p->id = -1;
+    for (int32_t id = r->last_id; id <= r->last_id + 1 && p->id < 0; id++) {
+        const char *guess = vocab_text(v, id);
+        if (guess && strcmp(guess, joined) == 0)
+            p->id = id;
+    }
+    if (p->id < 0)
+        p->id = vocab_find(v, joined, r->joined.n);
+    if (r->joined.n == 0 || ids[0] < 0 || ids[1] < 0 || p->id < 0)
+        return err_set(r->c.e, ERR_FORMAT, "%s: %s[%u]: \"%.100s\" or a part of it is not in the vocabulary",
+                       r->c.where, r->c.part, (unsigned)r->rank + (unsigned)i, joined);
+    r->last_id = p->id;
     return true;
+}
+
+static bool put_batch(struct merge_reader *r)
+{
+    const struct vocab *v = &r->m->vocab;
+    int32_t ids[MERGE_BATCH][2];
+    for (int i = 0; i < r->n_batch; i++)
+        for (int side = 0; side < 2; side++)
+            vocab_prefetch_text(v, r->batch[i].hash[side]);
+    for (int i = 0; i < r->n_batch; i++) {
+        if (!resolve_merge(r, i, ids[i]))
+            return false;
+        merges_prefetch(&r->m->merges, ids[i][0], ids[i][1]);
+    }
+    for (int i = 0; i < r->n_batch; i++)
+        merges_put(&r->m->merges, ids[i][0], ids[i][1], r->rank + (uint32_t)i, r->batch[i].id);
+    r->rank += (uint32_t)r->n_batch;
+    r->n_batch = 0;
+    return true;
+}
+
+static bool take_merge(struct merge_reader *r)
+{
+    struct pending_merge *p = &r->batch[r->n_batch];
+    if (!take_pair(&r->c, p->scratch, p->pair))
+        return false;
+    for (int side = 0; side < 2; side++) {
+        p->hash[side] = vocab_hash(p->pair[side].p, p->pair[side].n);
+        vocab_prefetch_slot(&r->m->vocab, p->hash[side]);
+    }
+    r->n_batch++;
+    return r->n_batch < MERGE_BATCH || put_batch(r);
+}
+
+/* How many merges there may be: pairs have brackets, strings have quotes. */
+static size_t guess_merges(struct str text)
+{
+    size_t n_brackets = 0, n_quotes = 0;
+    for (size_t i = 0; i < text.n; i++) {
+        n_brackets += text.p[i] == ']';
+        n_quotes += text.p[i] == '"';
+    }
+    return n_brackets < n_quotes / 4 ? n_quotes / 2 : n_brackets;
 }
 
 bool tokenizer_read_merges(struct bpe_model *m, struct str text, const char *where, struct err *e)
 {
-    struct cursor c = {text.p, text.p, text.p + text.n, where, "model.merges", e};
-    struct buf scratch[3];
-    for (int i = 0; i < 3; i++)
-        buf_init(&scratch[i], TOKENIZER_MAX_JSON_BYTES);
-    uint32_t rank = 0;
-    int32_t last_id = -1;
-    bool ok = take(&c, '[') || fail(&c, "an array");
-    if (ok && !take(&c, ']')) {
+    struct merge_reader r = {
+        .c = {text.p, text.p, text.p + text.n, where, "model.merges", e}, .m = m, .last_id = -1};
+    for (int i = 0; i < MERGE_BATCH; i++)
+        for (int side = 0; side < 2; side++)
+            buf_init(&r.batch[i].scratch[side], TOKENIZER_MAX_JSON_BYTES);
+    buf_init(&r.joined, TOKENIZER_MAX_JSON_BYTES);
+    merges_reserve(&m->merges, guess_merges(text));
+    bool ok = take(&r.c, '[') || fail(&r.c, "an array");
+    if (ok && !take(&r.c, ']')) {
         do
-            ok = take_merge(&c, m, rank++, &last_id, scratch);
-        while (ok && take_comma(&c, ']', &ok));
+            ok = take_merge(&r);
+        while (ok && take_comma(&r.c, ']', &ok));
+        ok = ok && put_batch(&r);
     }
-    for (int i = 0; i < 3; i++)
-        buf_fini(&scratch[i]);
+    for (int i = 0; i < MERGE_BATCH; i++)
+        for (int side = 0; side < 2; side++)
+            buf_fini(&r.batch[i].scratch[side]);
+    buf_fini(&r.joined);
     return ok;
 }

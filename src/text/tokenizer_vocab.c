@@ -1,10 +1,27 @@
 /* Vocabulary and merges: two hash tables over flat memory, and the byte-level alphabet. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "text/tokenizer_parts.h"
 
-static uint32_t hash_bytes(const char *p, size_t n)
+/* Memory of a hash table, for free. Large tables lie in large pages where there are some: lookups come from all over
+ * the place, and each would wait for the page tables, too. */
+static void *table_alloc(size_t bytes)
+{
+    const size_t huge = (size_t)2 << 20;
+    void *p = NULL;
+    if (bytes < 2 * huge)
+        return xmalloc(bytes);
+    if (posix_memalign(&p, huge, bytes) != 0)
+        return xmalloc(bytes);
+#ifdef MADV_HUGEPAGE
+    (void)madvise(p, bytes, MADV_HUGEPAGE);
+#endif
+    return p;
+}
+
+uint32_t vocab_hash(const char *p, size_t n)
 {
     uint64_t h = 0x9e3779b97f4a7c15u ^ n;
     while (n >= 8) {
@@ -48,7 +65,8 @@ void vocab_reserve(struct vocab *v, size_t n, size_t text_bytes)
     while (n_slots < n + n / 2 && n_slots < 1u << 30)
         n_slots *= 2;
     if (n_slots > v->n_slots) {
-        struct vocab_slot *slots = xcalloc(n_slots, sizeof *slots);
+        struct vocab_slot *slots = table_alloc(n_slots * sizeof *slots);
+        memset(slots, 0, n_slots * sizeof *slots);
         for (uint32_t i = 0; i < v->n_slots; i++) {
             if (!v->slots[i].offset)
                 continue;
@@ -91,7 +109,7 @@ bool vocab_add(struct vocab *v, const char *token, size_t n, int32_t id, bool *i
                        (int)(n < 100 ? n : 100), token, (int)id, TOKENIZER_MAX_ID - 1);
     if (v->n_used + v->n_used / 2 >= v->n_slots)
         vocab_reserve(v, (size_t)v->n_used * 2, 0);
-    uint32_t hash = hash_bytes(token, n), offset;
+    uint32_t hash = vocab_hash(token, n), offset;
     struct vocab_slot *slot = vocab_slot_of(v, token, n, hash);
     *is_new = !slot->offset;
     if (*is_new) {
@@ -118,12 +136,30 @@ bool vocab_set_text(struct vocab *v, int32_t id, const char *text, size_t n, str
     return append_text(v, text, n, &v->offset_of_id[id], e);
 }
 
-int32_t vocab_find(const struct vocab *v, const char *token, size_t n)
+int32_t vocab_find_hashed(const struct vocab *v, const char *token, size_t n, uint32_t hash)
 {
     if (!v->n_slots)
         return -1;
-    const struct vocab_slot *slot = vocab_slot_of(v, token, n, hash_bytes(token, n));
+    const struct vocab_slot *slot = vocab_slot_of(v, token, n, hash);
     return slot->offset ? slot->id : -1;
+}
+
+int32_t vocab_find(const struct vocab *v, const char *token, size_t n)
+{
+    return vocab_find_hashed(v, token, n, vocab_hash(token, n));
+}
+
+void vocab_prefetch_slot(const struct vocab *v, uint32_t hash)
+{
+    if (v->n_slots)
+        __builtin_prefetch(&v->slots[hash & (v->n_slots - 1)]);
+}
+
+void vocab_prefetch_text(const struct vocab *v, uint32_t hash)
+{
+    const struct vocab_slot *slot = v->n_slots ? &v->slots[hash & (v->n_slots - 1)] : NULL;
+    if (slot && slot->offset)
+        __builtin_prefetch(v->text + slot->offset - 1);
 }
 
 const char *vocab_text(const struct vocab *v, int32_t id)
@@ -158,7 +194,7 @@ static struct merge_slot *merge_slot_of(const struct merges *m, int32_t left, in
 static void merges_resize(struct merges *m, uint32_t n_slots)
 {
     struct merges old = *m;
-    m->slots = xmalloc(n_slots * sizeof *m->slots);
+    m->slots = table_alloc(n_slots * sizeof *m->slots);
     m->n_slots = n_slots;
     for (uint32_t i = 0; i < n_slots; i++)
         m->slots[i].left = -1;
@@ -166,6 +202,21 @@ static void merges_resize(struct merges *m, uint32_t n_slots)
         if (old.slots[i].left >= 0)
             *merge_slot_of(m, old.slots[i].left, old.slots[i].right) = old.slots[i];
     free(old.slots);
+}
+
+void merges_reserve(struct merges *m, size_t n)
+{
+    uint32_t n_slots = 1024;
+    while (n_slots < n + n / 2 + 2 && n_slots < 1u << 28)
+        n_slots *= 2;
+    if (n_slots > m->n_slots)
+        merges_resize(m, n_slots);
+}
+
+void merges_prefetch(const struct merges *m, int32_t left, int32_t right)
+{
+    if (m->n_slots)
+        __builtin_prefetch(&m->slots[hash_pair(left, right) & (m->n_slots - 1)]);
 }
 
 void merges_put(struct merges *m, int32_t left, int32_t right, uint32_t rank, int32_t id)

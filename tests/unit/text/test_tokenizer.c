@@ -269,15 +269,45 @@ static void test_refused(void **state)
     assert_refused("{\"model\":{\"vocab\":{\"a\":0},\"merges\":[],\"unk_token\":\"x\"}}", ERR_FORMAT,
                    "unk_token");
     assert_refused("{\"version\":\"2.0\"," MODEL "}", ERR_UNSUPPORTED, "2.0");
-    assert_refused("{\"normalizer\":{\"type\":\"NFKC\"}," MODEL "}", ERR_UNSUPPORTED, "NFKC");
+    assert_refused("{\"normalizer\":{\"type\":\"BertNormalizer\"}," MODEL "}", ERR_UNSUPPORTED,
+                   "BertNormalizer");
+    assert_refused("{\"normalizer\":{\"type\":\"Prepend\"}," MODEL "}", ERR_FORMAT, "Prepend");
     assert_refused(
-        "{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"a\"},\"content\":\"\"}," MODEL "}",
+        "{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\"\"},\"content\":\"\"}," MODEL "}",
         ERR_UNSUPPORTED, "Replace");
-    assert_refused("{\"pre_tokenizer\":{\"type\":\"Metaspace\"}," MODEL "}", ERR_UNSUPPORTED, "Metaspace");
+    assert_refused(
+        "{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"(\"},\"content\":\"\"}," MODEL "}",
+        ERR_UNSUPPORTED, "pattern");
+    assert_refused("{\"pre_tokenizer\":{\"type\":\"UnicodeScripts\"}," MODEL "}", ERR_UNSUPPORTED,
+                   "UnicodeScripts");
+    assert_refused("{\"pre_tokenizer\":{\"type\":\"Metaspace\"}," MODEL "}", ERR_FORMAT, "replacement");
+    assert_refused("{\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"__\"}," MODEL "}",
+                   ERR_FORMAT, "one character");
+    assert_refused(
+        "{\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"no\"}," MODEL
+        "}",
+        ERR_UNSUPPORTED, "prepend_scheme");
+    assert_refused(
+        "{\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"_\",\"add_prefix_space\":false}," MODEL
+        "}",
+        ERR_FORMAT, "add_prefix_space");
+    assert_refused(
+        "{\"normalizer\":{\"type\":\"Strip\",\"strip_left\":true,\"strip_right\":true},"
+        "\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"first\"}," MODEL
+        "}",
+        ERR_UNSUPPORTED, "prepend_scheme");
+    assert_refused("{\"decoder\":{\"type\":\"Strip\",\"content\":\"a\",\"start\":100000,\"stop\":0}," MODEL
+                   "}",
+                   ERR_LIMIT, "Strip");
+    assert_refused(
+        "{\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"},{\"type\":\"Metaspace\","
+        "\"replacement\":\"_\"}]}," MODEL "}",
+        ERR_UNSUPPORTED, "behind Fuse");
+    assert_refused("{\"post_processor\":{\"type\":\"BertProcessing\",\"sep\":[\"a\",0]}," MODEL "}",
+                   ERR_FORMAT, "cls");
     assert_refused("{\"pre_tokenizer\":{\"pretokenizers\":[]}," MODEL "}", ERR_FORMAT, "type");
     assert_refused("{\"decoder\":{\"type\":\"WordPiece\"}," MODEL "}", ERR_UNSUPPORTED, "WordPiece");
-    assert_refused("{\"post_processor\":{\"type\":\"BertProcessing\"}," MODEL "}", ERR_UNSUPPORTED,
-                   "BertProcessing");
+    assert_refused("{\"post_processor\":{\"type\":\"Nothing\"}," MODEL "}", ERR_UNSUPPORTED, "Nothing");
     assert_refused("{\"added_tokens\":[{\"id\":4194304,\"content\":\"x\"}]," MODEL "}", ERR_FORMAT, "id");
     assert_refused("{\"added_tokens\":[{\"content\":\"x\"}]," MODEL "}", ERR_FORMAT, "id");
     assert_refused("{\"added_tokens\":[7]," MODEL "}", ERR_FORMAT, "added_tokens");
