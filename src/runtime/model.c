@@ -1,7 +1,7 @@
 /* Opening the parts of a package and checking them against each other and against the contract. */
 #include <stdlib.h>
 #include <string.h>
-#include "runtime/model.h"
+#include "runtime/model_int.h"
 
 static bool plan_part(struct model *m, struct model_part *part, const char *path, const char *function,
                       int64_t tokens, const char *flexible_input, const struct model_options *o,
@@ -122,21 +122,40 @@ static bool open_embeddings(struct model *m, const struct model_options *o, stru
            plan_part(m, part, path, function, m->batch_size, "input_ids", o, &part->prefill, e);
 }
 
+/* A state that is no cache of all positions, [.., .., context, ..], is written over as the context grows. */
+static bool has_sequential_state(const struct model *m, const struct mil_model *mil)
+{
+    const struct mil_function *f = mil_function_find(mil, "infer");
+    for (int i = 0; f && i < f->n_inputs; i++) {
+        const struct mil_type *t = f->inputs[i]->type;
+        if (t->kind == MIL_TYPE_STATE && (t->elem->rank != 4 || t->elem->dims[2] != m->mask_length))
+            return true;
+    }
+    return false;
+}
+
 static bool open_chunk(struct model *m, int i, const struct model_options *o, struct err *e)
 {
     struct model_part *part = &m->chunks[i];
     const char *path = m->package->chunks[i];
     bool is_last = i + 1 == m->n_chunks;
-    if (!mil_model_open(&part->mil, path, 0, e) ||
-        !plan_part(m, part, path, "infer", 1, NULL, o, &part->infer, e) ||
+    if (!mil_model_open(&part->mil, path, 0, e))
+        return false;
+    if (o->watch_layers)
+        model_add_watches(part->mil);
+    if (!plan_part(m, part, path, "infer", 1, NULL, o, &part->infer, e) ||
         !check_chunk(m, part->infer, path, 1, is_last, e))
         return false;
+    m->is_sequential = m->is_sequential || has_sequential_state(m, part->mil);
     if (!mil_function_find(part->mil, "prefill")) {
         m->has_prefill = false;
-        return true;
+    } else if (!plan_part(m, part, path, "prefill", 0, NULL, o, &part->prefill, e) ||
+               !check_chunk(m, part->prefill, path, m->batch_size, is_last, e)) {
+        return false;
     }
-    return plan_part(m, part, path, "prefill", 0, NULL, o, &part->prefill, e) &&
-           check_chunk(m, part->prefill, path, m->batch_size, is_last, e);
+    if (o->watch_layers)
+        model_find_watches(m, part, is_last);
+    return true;
 }
 
 static bool open_head(struct model *m, const struct model_options *o, struct err *e)
@@ -183,6 +202,7 @@ bool model_open(struct model **out, const char *path, const struct model_options
     }
     if (!package_open(&m->package, path, e) || !pool_new(&m->pool, options->n_threads, e))
         goto done;
+    m->precision = options->precision;
     m->is_sequential = m->package->meta->recurrent_state || m->package->meta->local_cache_length > 0;
     m->batch_size = m->package->meta->batch_size;
     m->has_prefill = m->batch_size > 1;
@@ -210,6 +230,7 @@ static void close_part(struct model_part *p)
 {
     engine_plan_free(p->infer);
     engine_plan_free(p->prefill);
+    free(p->watches);
     mil_model_close(p->mil);
 }
 

@@ -12,12 +12,22 @@
 struct model_options {
     int n_threads; /* 0: all processors */
     enum engine_precision precision;
+    /* The chunks also return what each layer leaves, for session_watch. Changes no result. */
+    bool watch_layers;
     struct log *log;
+};
+
+/* A layer whose residual stream a chunk returns. */
+struct model_watch {
+    int64_t layer;
+    int i_infer, i_prefill; /* outputs of the chunk's plans; i_prefill -1 without a prefill */
 };
 
 struct model_part {
     struct mil_model *mil;
     struct engine_plan *infer, *prefill; /* prefill NULL: the part has none (head) */
+    int n_watches;
+    struct model_watch *watches; /* of chunks with watch_layers; rising layers */
 };
 
 struct model {
@@ -33,7 +43,9 @@ struct model {
     int64_t hidden_size;
     int64_t per_layer_width; /* of the embeddings' second output, which every chunk takes; 0: there is none */
     bool has_prefill;
-    /* Recurrent states or windowed caches: every position once and in order, never a rewind but by a snapshot. */
+    enum engine_precision precision;
+    /* Recurrent states or windowed caches (whatever meta.yaml says: a state that is no cache of the whole context):
+     * every position once and in order, never a rewind but by a snapshot. */
     bool is_sequential;
     int n_logits;       /* outputs of the head */
     int *logits_output; /* [n_logits]: output index of logits1 .. logitsN */

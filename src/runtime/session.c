@@ -21,7 +21,8 @@ static bool lane_open(struct session *s, struct lane *l, bool prefill, struct er
     if (!(l->mask = mem_try_alloc(mask_bytes, e)) || !engine_run_new(&l->embeddings, embed, n_threads, e))
         return false;
     l->ids = engine_input(l->embeddings, engine_plan_find_input(embed, "input_ids"));
-    const void *hidden = engine_output(l->embeddings, engine_plan_find_output(embed, "hidden_states"));
+    const void *hidden = l->hidden =
+        engine_output(l->embeddings, engine_plan_find_output(embed, "hidden_states"));
     const void *per_layer =
         m->per_layer_width > 0
             ? engine_output(l->embeddings, engine_plan_find_output(embed, "per_layer_inputs"))
@@ -103,8 +104,7 @@ void session_limit_snapshots(struct session *s, uint64_t bytes, int64_t every_to
 {
     s->snapshot_bytes_max = bytes;
     s->snapshot_tokens = every_tokens;
-    if (bytes == 0)
-        snapshot_drop_all(s);
+    snapshot_make_room(s, 0);
 }
 
 int64_t session_position(const struct session *s)
@@ -120,6 +120,12 @@ const float *session_logits(const struct session *s)
 struct engine_state *session_state(struct session *s)
 {
     return s->state;
+}
+
+void session_watch(struct session *s, session_watch_fn fn, void *context)
+{
+    s->watch = fn;
+    s->watch_context = context;
 }
 
 /* Rows position .. position + n_tokens - 1 of the causal mask; moving forward only opens further columns. */
@@ -138,6 +144,32 @@ static void fill_mask(struct lane *l, int64_t length, int64_t position)
     l->mask_position = position;
 }
 
+static void show_rows(const struct session *s, const struct lane *l)
+{
+    const struct model *m = s->model;
+    bool prefill = l == &s->prefill;
+    s->watch(s->watch_context, -1, s->n, l->n_tokens, l->hidden);
+    for (int i = 0; i < m->n_chunks; i++)
+        for (int k = 0; k < m->chunks[i].n_watches; k++) {
+            const struct model_watch *w = &m->chunks[i].watches[k];
+            s->watch(s->watch_context, w->layer, s->n, l->n_tokens,
+                     engine_output(l->chunks[i], prefill ? w->i_prefill : w->i_infer));
+        }
+    if (!prefill || m->package->meta->prefill_last_token_output)
+        s->watch(s->watch_context, SESSION_FINAL_NORM, s->n + l->n_tokens - 1, 1,
+                 engine_output(l->chunks[m->n_chunks - 1], l->i_last_output));
+}
+
+/* After a chunk has failed the states of those before it have moved on, and perhaps a part of its own. Rows of plain
+ * caches are written again; other states go back to where they are known. */
+static bool lane_failed(struct session *s, int i_chunk, struct err *e)
+{
+    int64_t n = s->n;
+    if (s->model->is_sequential && !snapshot_restore(s, 0, n, false))
+        session_reset(s);
+    return err_wrap(e, "chunk %d at position %lld", i_chunk + 1, (long long)n);
+}
+
 /* One call: n_tokens at the current position through embeddings and chunks. */
 static bool lane_call(struct session *s, struct lane *l, const int32_t *tokens, struct err *e)
 {
@@ -151,7 +183,9 @@ static bool lane_call(struct session *s, struct lane *l, const int32_t *tokens, 
         return err_wrap(e, "tokens at position %lld", (long long)s->n);
     for (int i = 0; i < m->n_chunks; i++)
         if (!engine_execute(l->chunks[i], s->state, m->pool, e))
-            return err_wrap(e, "chunk %d at position %lld", i + 1, (long long)s->n);
+            return lane_failed(s, i, e);
+    if (s->watch)
+        show_rows(s, l);
     if (memcmp(s->tokens + s->n, tokens, sizeof *tokens * (size_t)l->n_tokens) != 0)
         snapshot_drop_after(s, s->n);
     memcpy(s->tokens + s->n, tokens, sizeof *tokens * (size_t)l->n_tokens);
@@ -189,11 +223,13 @@ bool session_feed(struct session *s, const int32_t *tokens, size_t n, enum sessi
         return err_set(e, ERR_LIMIT,
                        "%lld tokens do not fit: the context holds %lld, of which %lld are in use",
                        (long long)n, (long long)m->context_length, (long long)s->n);
+    /* Packages whose prefill does not return the last token's final row: the last token goes through infer, after the
+     * batch that already holds it; writing its keys again changes nothing. Where a position must not be processed
+     * twice, the last batch goes through infer as a whole. */
+    bool last_output = meta->prefill_last_token_output;
+    int64_t batch_min = m->batch_size + (m->is_sequential && !last_output);
     while (left > 0) {
-        bool batch = mode == SESSION_CONTRACT && m->has_prefill && left >= m->batch_size;
-        /* Packages whose prefill does not return the last token's final state: the last token goes through
-         * infer, after the batch that already holds it; writing its keys again changes nothing. */
-        bool last_output = meta->prefill_last_token_output;
+        bool batch = mode == SESSION_CONTRACT && m->has_prefill && left >= batch_min;
         struct lane *l = batch ? &s->prefill : &s->infer;
         const int32_t *at = tokens + (s->n - start);
         if (progress && log_cancelled(progress->log, e))
@@ -201,11 +237,7 @@ bool session_feed(struct session *s, const int32_t *tokens, size_t n, enum sessi
         if (!lane_call(s, l, at, e))
             return false;
         left -= l->n_tokens;
-        bool wanted = on_logits || left == 0;
-        if (batch && wanted && !last_output && m->is_sequential)
-            return err_set(e, ERR_UNSUPPORTED,
-                           "%s: a recurrent package whose prefill does not return the last token's state",
-                           m->package->path);
+        bool wanted = (on_logits && !(batch && m->is_sequential && !last_output)) || left == 0;
         if (batch && wanted && !last_output) {
             s->n--;
             if (!lane_call(s, &s->infer, at + l->n_tokens - 1, e))
@@ -214,7 +246,7 @@ bool session_feed(struct session *s, const int32_t *tokens, size_t n, enum sessi
         }
         if (wanted && !run_head(s, l, e))
             return false;
-        if (on_logits && !on_logits(context, s->n - 1, s->logits, e))
+        if (on_logits && wanted && !on_logits(context, s->n - 1, s->logits, e))
             return false;
         if (m->is_sequential && s->snapshot_tokens > 0 &&
             s->n / s->snapshot_tokens > (s->n - l->n_tokens) / s->snapshot_tokens)
@@ -225,15 +257,17 @@ bool session_feed(struct session *s, const int32_t *tokens, size_t n, enum sessi
     return true;
 }
 
-/* Brings a package that can't be rewound to a position of at most `same`, and on to `same` itself when prompts part
- * there: the next prompt probably parts at the same place. */
-static bool rewind_sequential(struct session *s, const int32_t *tokens, size_t same, size_t n, size_t *kept,
-                              struct progress *progress, struct err *e)
+/* Brings a package that can't be rewound to the longest known prefix of the tokens: where it is, or a snapshot. The
+ * first `same` tokens are those of the timeline; where it `parts` there, a snapshot is made at that place, because
+ * the next prompt probably parts there too. */
+static bool sync_sequential(struct session *s, const int32_t *tokens, size_t same, size_t n, bool parts,
+                            size_t *kept, struct progress *progress, struct err *e)
 {
-    if (!snapshot_restore(s, (int64_t)same))
+    bool usable = (size_t)s->n <= same && ((size_t)s->n < n || s->has_logits);
+    if (!snapshot_restore(s, usable ? s->n : 0, (int64_t)same, same == n) && !usable)
         session_reset(s);
     *kept = (size_t)s->n;
-    if ((size_t)s->n < same && same < n) {
+    if ((size_t)s->n < same && same < n && parts) {
         if (!session_feed(s, tokens + s->n, same - (size_t)s->n, SESSION_CONTRACT, NULL, NULL, progress, e))
             return false;
         snapshot_take(s);
@@ -244,25 +278,23 @@ static bool rewind_sequential(struct session *s, const int32_t *tokens, size_t s
 bool session_sync(struct session *s, const int32_t *tokens, size_t n, struct progress *progress,
                   size_t *reused, struct err *e)
 {
-    size_t same = 0, kept;
+    size_t same = 0, kept, known = (size_t)s->n;
     if (n < 1)
         return err_set(e, ERR_USAGE, "an empty token sequence has no logits");
     if (n > (size_t)s->model->context_length)
         return err_set(e, ERR_LIMIT, "%zu tokens do not fit: the context holds %lld", n,
                        (long long)s->model->context_length);
-    while (same < n && same < (size_t)s->n && s->tokens[same] == tokens[same])
+    for (const struct snapshot *p = s->snapshots; p; p = p->next)
+        known = (size_t)p->n > known ? (size_t)p->n : known;
+    while (same < n && same < known && s->tokens[same] == tokens[same])
         same++;
-    kept = same;
-    if (same < (size_t)s->n || (same == n && !s->has_logits)) {
-        if (s->model->is_sequential) {
-            if (!rewind_sequential(s, tokens, same, n, &kept, progress, e))
-                return false;
-            if (same == n && (size_t)s->n == n &&
-                !s->has_logits) { /* a snapshot without logits does not help */
-                session_reset(s);
-                kept = 0;
-            }
-        } else { /* what lies behind is masked until it is written again; the last token runs again for its logits */
+    if (s->model->is_sequential) {
+        if (!sync_sequential(s, tokens, same, n, same < known, &kept, progress, e))
+            return false;
+    } else {
+        kept = same;
+        if (same < (size_t)s->n || (same == n && !s->has_logits)) {
+            /* what lies behind is masked until it is written again; the last token runs again for its logits */
             kept = same == n ? n - 1 : same;
             s->n = (int64_t)kept;
             s->has_logits = false;

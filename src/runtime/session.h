@@ -26,8 +26,10 @@ typedef bool (*session_logits_fn)(void *context, int64_t position, const float *
 
 /* Appends n tokens. on_logits NULL: no logits are computed but for the last token. Otherwise it is called for
  * every position whose logits the mode's call sequence yields: the last of each full batch, and each single
- * token. More tokens than the context holds: ERR_LIMIT with both numbers, nothing is done. progress may be
- * NULL. */
+ * token. More tokens than the context holds: ERR_LIMIT with both numbers, nothing is done. After another error
+ * session_position says what the context still holds. progress may be NULL.
+ * Packages that can't be rewound and whose prefill does not return the last token's row get their last token through
+ * infer (its batch is fed one by one), and yield no logits for full batches. */
 bool session_feed(struct session *s, const int32_t *tokens, size_t n, enum session_mode mode,
                   session_logits_fn on_logits, void *context, struct progress *progress,
                   struct err *e) MUST_CHECK;
@@ -46,6 +48,14 @@ bool session_load(struct session *s, const char *path, struct err *e) MUST_CHECK
 /* [vocab_size] after the last token that was fed. */
 const float *session_logits(const struct session *s);
 struct engine_state *session_state(struct session *s);
+/* Rows [n, hidden_size] of the residual stream of the tokens from `position` on, in the order of the calls: layer -1 is
+ * the embeddings, 0 .. what a layer leaves (of a model opened with watch_layers), SESSION_FINAL_NORM the last
+ * token's normed row, where the package returns it. */
+#define SESSION_FINAL_NORM INT64_MAX
+typedef void (*session_watch_fn)(void *context, int64_t layer, int64_t position, int64_t n,
+                                 const float *rows);
+/* fn NULL: nobody watches. */
+void session_watch(struct session *s, session_watch_fn fn, void *context);
 /* Measures the steps of all plans from now on; prints their lists (run: "infer" or "prefill"). */
 void session_measure(struct session *s);
 void session_print_plans(const struct session *s, FILE *out, bool prefill);

@@ -12,6 +12,7 @@ struct lane {
     float *mask;                            /* [n_tokens, mask_length] */
     int64_t mask_position;                  /* first row's position that mask stands for; -1: none */
     int i_last_output;
+    const float *hidden; /* the embeddings' rows */
 };
 
 struct session {
@@ -24,9 +25,11 @@ struct session {
     int32_t *tokens; /* [context_length]: what the context holds */
     int64_t n;
     bool has_logits;
-    struct snapshot *snapshots; /* of the sequential kind: newest first */
+    struct snapshot *snapshots; /* of the sequential kind: the one used last first */
     uint64_t snapshot_bytes, snapshot_bytes_max;
     int64_t snapshot_tokens;
+    session_watch_fn watch;
+    void *watch_context;
 };
 
 /* What can't be recomputed from the live caches: recurrent states and windowed caches at one position, with the
@@ -46,8 +49,11 @@ struct snapshot {
 void snapshot_take(struct session *s);
 /* Drops those that a change of the token at position n makes wrong: all with more than n tokens. */
 void snapshot_drop_after(struct session *s, int64_t n);
-/* Goes back to the newest snapshot with at most n tokens; false: there is none. */
-bool snapshot_restore(struct session *s, int64_t n);
+/* Goes to the longest snapshot with more than `above` and at most n tokens (exactly n of them: only with logits, when
+ * `with_logits`); false: there is none. An `above` of 0 takes one of 0 tokens too. */
+bool snapshot_restore(struct session *s, int64_t above, int64_t n, bool with_logits);
+/* Drops those used longest ago until `bytes` more fit under the limit. */
+void snapshot_make_room(struct session *s, uint64_t bytes);
 void snapshot_drop_all(struct session *s);
 
 #endif

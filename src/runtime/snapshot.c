@@ -1,8 +1,8 @@
 /* Snapshots of sessions that can't be rewound, in memory and as files.
  *
  * File: 8 bytes "MKSNAP1\n", then little endian u64 header bytes; header: 32 bytes identity of the package, u64 tokens,
- * u64 logits (0 or the vocabulary), u32 states; per state u32 bytes of the name, name, u8 type (2: fp16, 4: float32),
- * u64 elements. Then tokens (int32), logits (float32), state data, each as it lies in memory; at the end 32 bytes
+ * u64 logits (0 or the vocabulary), u64 states; per state u64 bytes of the name, name, u64 type (2: fp16, 4: float32,
+ * 0: nothing is kept), u64 elements. Then tokens (int32), logits (float32), state data, each as it lies in memory; at the end 32 bytes
  * SHA-256 of everything before. */
 #include <stdlib.h>
 #include <string.h>
@@ -23,14 +23,13 @@ static void *state_memory(const struct engine_state_entry *s)
     return s->f16_data ? (void *)s->f16_data : (void *)s->f32_data;
 }
 
-/* A cache whose rows before a position stay what they are when later positions are written. */
+/* A cache whose rows before a position stay what they are when later positions are written. Recurrent states can look
+ * like one only where they are held as fp16, as ENGINE_FP16 does. */
 static bool is_full_length(const struct session *s, const struct engine_state_entry *entry)
 {
-    const struct meta *meta = s->model->package->meta;
-    if (!entry->f16_data)
-        return false;
-    return meta->local_cache_length == 0 || entry->rank < 2 ||
-           entry->dims[entry->rank - 2] != meta->local_cache_length;
+    const struct model *m = s->model;
+    return entry->f16_data && entry->rank == 4 && entry->dims[2] == m->mask_length &&
+           !(m->precision == ENGINE_FP16 && m->package->meta->recurrent_state);
 }
 
 static void snapshot_free(struct session *s, struct snapshot *p)
@@ -61,49 +60,75 @@ void snapshot_drop_all(struct session *s)
     snapshot_drop_after(s, -1);
 }
 
-/* Drops the oldest until `bytes` more fit; the oldest lie at the end of the list. */
-static void make_room(struct session *s, uint64_t bytes)
+/* Unlinks the last of the list. */
+static void drop_last(struct session *s)
 {
-    while (s->snapshots && s->snapshot_bytes + bytes > s->snapshot_bytes_max) {
-        struct snapshot **at = &s->snapshots;
-        while ((*at)->next)
-            at = &(*at)->next;
-        struct snapshot *p = *at;
-        *at = NULL;
-        snapshot_free(s, p);
+    struct snapshot **at = &s->snapshots;
+    while ((*at)->next)
+        at = &(*at)->next;
+    struct snapshot *p = *at;
+    *at = NULL;
+    snapshot_free(s, p);
+}
+
+void snapshot_make_room(struct session *s, uint64_t bytes)
+{
+    while (s->snapshots &&
+           (s->snapshot_bytes > s->snapshot_bytes_max || bytes > s->snapshot_bytes_max - s->snapshot_bytes))
+        drop_last(s);
+}
+
+static void to_front(struct session *s, struct snapshot *p)
+{
+    struct snapshot **at = &s->snapshots;
+    while (*at != p)
+        at = &(*at)->next;
+    *at = p->next;
+    p->next = s->snapshots;
+    s->snapshots = p;
+}
+
+/* Copies of the states that a snapshot must hold. */
+static bool copy_states(const struct session *s, struct snapshot *p)
+{
+    for (int i = 0; i < p->n_states; i++) {
+        const struct engine_state_entry *entry = engine_state_get(s->state, i);
+        if (is_full_length(s, entry) || state_bytes(entry) == 0)
+            continue;
+        if (!(p->states[i] = mem_try_alloc(state_bytes(entry), NULL)))
+            return false;
+        memcpy(p->states[i], state_memory(entry), state_bytes(entry));
     }
+    return true;
 }
 
 void snapshot_take(struct session *s)
 {
     uint64_t bytes = s->has_logits ? sizeof(float) * (uint64_t)s->model->vocab_size : 0;
-    for (struct snapshot *p = s->snapshots; p; p = p->next)
-        if (p->n == s->n && (p->has_logits || !s->has_logits))
-            return;
     int n_states = engine_state_count(s->state);
+    for (struct snapshot *p = s->snapshots, *next; p; p = next) {
+        next = p->next;
+        if (p->n != s->n)
+            continue;
+        to_front(s, p);
+        if (p->has_logits || !s->has_logits)
+            return;
+        s->snapshots = p->next; /* the new one can do more */
+        snapshot_free(s, p);
+    }
     for (int i = 0; i < n_states; i++)
         if (!is_full_length(s, engine_state_get(s->state, i)))
             bytes += state_bytes(engine_state_get(s->state, i));
     if (bytes > s->snapshot_bytes_max)
         return;
-    make_room(s, bytes);
+    snapshot_make_room(s, bytes);
     struct snapshot *p = xcalloc(1, sizeof *p);
     p->n = s->n;
     p->bytes = bytes;
     p->n_states = n_states;
     p->states = xcalloc((size_t)n_states + 1, sizeof *p->states);
     s->snapshot_bytes += bytes;
-    bool ok = true;
-    for (int i = 0; ok && i < n_states; i++) {
-        const struct engine_state_entry *entry = engine_state_get(s->state, i);
-        if (is_full_length(s, entry) || state_bytes(entry) == 0)
-            continue;
-        p->states[i] = mem_try_alloc(state_bytes(entry), NULL);
-        ok = p->states[i] != NULL;
-        if (ok)
-            memcpy(p->states[i], state_memory(entry), state_bytes(entry));
-    }
-    if (!ok) { /* no memory for it: the session works without */
+    if (!copy_states(s, p)) { /* no memory for it: the session works without */
         snapshot_free(s, p);
         return;
     }
@@ -116,14 +141,16 @@ void snapshot_take(struct session *s)
     s->snapshots = p;
 }
 
-bool snapshot_restore(struct session *s, int64_t n)
+bool snapshot_restore(struct session *s, int64_t above, int64_t n, bool with_logits)
 {
-    const struct snapshot *best = NULL;
-    for (const struct snapshot *p = s->snapshots; p; p = p->next)
-        if (p->n <= n && (!best || p->n > best->n || (p->n == best->n && p->has_logits)))
+    struct snapshot *best = NULL;
+    for (struct snapshot *p = s->snapshots; p; p = p->next)
+        if ((p->n > above || above == 0) && p->n <= n && (p->n < n || p->has_logits || !with_logits) &&
+            (!best || p->n > best->n))
             best = p;
     if (!best)
         return false;
+    to_front(s, best);
     for (int i = 0; i < best->n_states; i++) {
         struct engine_state_entry *entry = engine_state_get(s->state, i);
         if (best->states[i])
@@ -138,7 +165,34 @@ bool snapshot_restore(struct session *s, int64_t n)
 
 /* ---- files ---- */
 
-/* What makes two packages the same for a snapshot: description and program of every part, and its weights by size. */
+/* A sample of a weight: another checkpoint of the same shapes must not pass. */
+static void put_sample(struct buf *b, const struct mil_value *v)
+{
+    if (v && v->kind == MIL_VALUE_BLOB && v->data && v->bytes >= 64)
+        buf_append(b, (const uint8_t *)v->data + v->bytes / 2 / 64 * 64, v->bytes < 128 ? 1 : 64);
+}
+
+static void put_function(struct buf *b, const struct mil_function *f)
+{
+    char type[256];
+    buf_printf(b, "%s(", f->name);
+    for (int i = 0; i < f->n_inputs; i++) {
+        mil_type_text(type, sizeof type, f->inputs[i]->type);
+        buf_printf(b, "%s %s,", type, f->inputs[i]->name);
+    }
+    buf_putc(b, ')');
+    for (int i = 0; i < f->block->n_ops; i++) {
+        const struct mil_op *op = f->block->ops[i];
+        buf_printf(b, "%s,", op->type);
+        put_sample(b, mil_attribute(op, "val"));
+        for (int k = 0; k < op->n_args; k++)
+            for (int j = 0; j < op->args[k].n; j++)
+                put_sample(b, op->args[k].bindings[j].value);
+    }
+}
+
+/* What makes two packages the same for a snapshot: the ops and inputs of every part's functions and a sample of each
+ * weight. */
 static void identity(const struct session *s, uint8_t digest[32])
 {
     const struct model *m = s->model;
@@ -146,18 +200,9 @@ static void identity(const struct session *s, uint8_t digest[32])
     buf_init(&b, (size_t)64 << 20);
     for (int i = -1; i <= m->n_chunks; i++) {
         const struct model_part *part = i < 0 ? &m->embeddings : i == m->n_chunks ? &m->head : &m->chunks[i];
-        const struct mil_model *mil = part->mil;
-        buf_append(&b, mil->description.bytes, mil->description.n_bytes);
-        buf_printf(&b, "|%d|%d|%llu|", mil->specification_version, mil->program->n_functions,
-                   (unsigned long long)engine_plan_weight_bytes(part->infer));
-        const struct mil_block *block = mil->program->functions[0]->block;
-        /* A sample of every weight: another checkpoint of the same shapes must not pass. */
-        for (int k = 0; k < block->n_ops; k++) {
-            const struct mil_value *v = mil_attribute(block->ops[k], "val");
-            if (!v || v->kind != MIL_VALUE_BLOB || !v->data || v->bytes < 64)
-                continue;
-            buf_append(&b, (const uint8_t *)v->data + v->bytes / 2 / 64 * 64, v->bytes < 128 ? 1 : 64);
-        }
+        for (int k = 0; k < part->mil->program->n_functions; k++)
+            put_function(&b, part->mil->program->functions[k]);
+        buf_putc(&b, '|');
     }
     buf_printf(&b, "%lld|%lld", (long long)m->context_length, (long long)m->vocab_size);
     sha256(digest, b.p, b.n);

@@ -15,6 +15,13 @@ struct package_shape {
     enum convert_format format;
 };
 
+/* What few tests ask for. */
+struct package_extra {
+    const char *checkpoint; /* its folder; NULL: tests/data/models/MODEL */
+    int gdn_chunk;          /* 0: the family's own */
+    int lut;                /* bits of the decoder's palettes; 0: fp16 */
+};
+
 static char packages_scratch[64];
 
 static inline int packages_setup(void **state)
@@ -31,20 +38,25 @@ static inline int packages_teardown(void **state)
 }
 
 /* The folder of the converted package, heap; converted once per shape. */
-static inline char *package_make(const struct package_shape *s)
+static inline char *package_make_with(const struct package_shape *s, const struct package_extra *x)
 {
-    char *name = xasprintf("%s-%lld-%lld-%d-%d", s->model, (long long)s->context, (long long)s->batch,
-                           s->n_chunks, (int)s->format),
+    char *name = xasprintf("%s-%lld-%lld-%d-%d-%d-%d", s->model, (long long)s->context, (long long)s->batch,
+                           s->n_chunks, (int)s->format, x->gdn_chunk, x->lut),
          *path = path_join(packages_scratch, name),
-         *checkpoint = xasprintf("%s/models/%s", MILKIT_TEST_DATA, s->model);
+         *checkpoint =
+             x->checkpoint ? xstrdup(x->checkpoint) : xasprintf("%s/models/%s", MILKIT_TEST_DATA, s->model);
     if (!path_exists(path)) {
-        struct convert_options o = {
-            .checkpoint = checkpoint,
-            .output = path,
-            .settings = {.context_length = s->context, .batch_size = s->batch, .n_chunks = s->n_chunks},
-            .format = s->format,
-            .n_threads = 1};
+        struct convert_options o = {.checkpoint = checkpoint,
+                                    .output = path,
+                                    .settings = {.context_length = s->context,
+                                                 .batch_size = s->batch,
+                                                 .n_chunks = s->n_chunks,
+                                                 .gdn_chunk = x->gdn_chunk},
+                                    .format = s->format,
+                                    .n_threads = 1};
         struct convert_report report;
+        if (x->lut)
+            o.ffn = (struct quant_spec){.kind = QUANT_LUT, .bits = x->lut, .group = 8};
         ASSERT_OK(convert_run(&o, &report, e));
         convert_report_fini(&report);
     }
@@ -53,14 +65,24 @@ static inline char *package_make(const struct package_shape *s)
     return path;
 }
 
-static inline struct model *package_load(const struct package_shape *s, int n_threads)
+static inline struct model *package_load_with(const struct package_shape *s, const struct package_extra *x,
+                                              const struct model_options *o)
 {
-    char *path = package_make(s);
-    struct model_options o = {.n_threads = n_threads};
+    char *path = package_make_with(s, x);
     struct model *m = NULL;
-    ASSERT_OK(model_open(&m, path, &o, e));
+    ASSERT_OK(model_open(&m, path, o, e));
     free(path);
     return m;
+}
+
+static inline char *package_make(const struct package_shape *s)
+{
+    return package_make_with(s, &(struct package_extra){0});
+}
+
+static inline struct model *package_load(const struct package_shape *s, int n_threads)
+{
+    return package_load_with(s, &(struct package_extra){0}, &(struct model_options){.n_threads = n_threads});
 }
 
 /* Logits by position, as a session yields them. */
