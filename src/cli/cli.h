@@ -16,6 +16,8 @@ struct cli {
     const char *program; /* "milkit" */
     const char *command; /* "convert" */
     struct log log;      /* stderr; level by -q, -v; cancel flag set by SIGINT and SIGTERM */
+    /* The cancel flag itself, the number of the signal: a command that goes on after SIGINT clears it. */
+    volatile sig_atomic_t *stop_signal;
 };
 
 enum cli_option_kind {

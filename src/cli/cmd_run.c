@@ -1,25 +1,20 @@
 /* milkit run: continue a prompt, token by token, on stdout. */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include "cli/generate.h"
 #include "cli/package_options.h"
-#include "runtime/sampler.h"
 
 #define SYNOPSIS "DIR -p PROMPT [OPTIONS]"
 #define PROMPT_BYTES_MAX ((size_t)64 << 20)
 /* Prompts longer than this get a progress line. */
 #define PROGRESS_TOKENS 256
-/* Of options that were not given. */
-#define UNSET (-1e300)
-#define UNSET_INT INT64_MIN
 
 struct run {
     struct package_options package;
     const char *prompt, *file, *tokens;
     int64_t n;
-    bool stats, ignore_eos, greedy, echo, ids;
-    double temperature, top_p, min_p, repeat_penalty;
-    int64_t top_k, seed, repeat_last_n;
+    bool stats, ignore_eos, echo, ids;
+    struct sampling_options sampling;
 };
 
 static bool read_prompt(struct run *r, const struct model *m, const struct tokenizer *t, struct ids *ids,
@@ -45,39 +40,25 @@ static bool read_prompt(struct run *r, const struct model *m, const struct token
     return ok;
 }
 
-static bool make_sampler(const struct run *r, const struct model *m, struct sampler **out, struct err *e)
-{
-    const struct package_sampling *p = &m->package->sampling;
-    bool recommended = m->package->has_sampling && p->do_sample;
-    struct sampler_options o = {
-        .greedy = r->greedy,
-        .temperature = r->temperature != UNSET ? r->temperature
-                       : recommended           ? p->temperature
-                                               : 0,
-        .top_k = r->top_k != UNSET_INT ? r->top_k
-                 : recommended         ? p->top_k
-                                       : 0,
-        .top_p = r->top_p != UNSET ? r->top_p
-                 : recommended     ? p->top_p
-                                   : 1,
-        .min_p = r->min_p,
-        .repetition_penalty = r->repeat_penalty,
-        .repetition_window = r->repeat_last_n,
-        .seed = r->seed >= 0 ? (uint64_t)r->seed : (uint64_t)time(NULL) * 1000003u + (uint64_t)clock(),
-    };
-    return sampler_new(out, &o, m->vocab_size, m->kernels, e);
-}
+/* What printing a token needs. */
+struct printer {
+    const struct run *run;
+    struct token_stream *stream;
+    struct buf text;
+    bool is_first;
+};
 
-static bool print_token(const struct run *r, struct token_stream *stream, int32_t id, struct buf *text,
-                        bool first, struct err *e)
+static bool print_token(void *context, int32_t id, struct err *e)
 {
-    buf_clear(text);
-    if (r->ids)
-        buf_printf(text, first ? "%d" : ",%d", id);
-    else if (!token_stream_push(stream, id, text, e))
+    struct printer *p = context;
+    buf_clear(&p->text);
+    if (p->run->ids)
+        buf_printf(&p->text, p->is_first ? "%d" : ",%d", id);
+    else if (!token_stream_push(p->stream, id, &p->text, e))
         return false;
-    if (text->n > 0)
-        fwrite(text->p, 1, text->n, stdout);
+    p->is_first = false;
+    if (p->text.n > 0)
+        fwrite(p->text.p, 1, p->text.n, stdout);
     return cli_flush(e);
 }
 
@@ -85,14 +66,13 @@ static bool generate(struct cli *c, struct run *r, struct model *m, struct token
 {
     struct session *s = NULL;
     struct sampler *sampler = NULL;
-    struct token_stream *stream = NULL;
     struct ids ids = {0};
-    struct buf text;
+    struct printer printer = {.run = r, .is_first = true};
     struct progress progress;
     bool ok = false;
-    const char *why = "";
-    buf_init(&text, 1 << 20);
-    if (!read_prompt(r, m, t, &ids, e) || !make_sampler(r, m, &sampler, e) || !session_new(&s, m, e))
+    buf_init(&printer.text, 1 << 20);
+    if (!read_prompt(r, m, t, &ids, e) || !sampling_open(&sampler, &r->sampling, m, e) ||
+        !session_new(&s, m, e))
         goto done;
     size_t n_prompt = ids.n;
     if ((int64_t)n_prompt > m->context_length) {
@@ -101,10 +81,10 @@ static bool generate(struct cli *c, struct run *r, struct model *m, struct token
         goto done;
     }
     if (t)
-        stream = token_stream_new(t, true);
+        printer.stream = token_stream_new(t, true);
     if (r->echo)
         for (size_t i = 0; i < n_prompt; i++)
-            if (!print_token(r, stream, ids.p[i], &text, i == 0, e))
+            if (!print_token(&printer, ids.p[i], e))
                 goto done;
     progress_begin(&progress, n_prompt > PROGRESS_TOKENS ? &c->log : NULL, "prompt", "tokens", 1,
                    (double)n_prompt);
@@ -116,42 +96,31 @@ static bool generate(struct cli *c, struct run *r, struct model *m, struct token
     if (!fed)
         goto done;
     double prompt_seconds = clock_seconds() - start;
-    int64_t n = 0, limit = r->n >= 0 ? r->n : m->context_length;
+    const struct generate g = {.model = m,
+                               .session = s,
+                               .sampler = sampler,
+                               .limit = r->n >= 0 ? r->n : m->context_length,
+                               .ignore_eos = r->ignore_eos,
+                               .log = &c->log,
+                               .on_token = print_token,
+                               .context = &printer};
+    int64_t n = 0;
+    enum generate_end end;
     start = clock_seconds();
-    for (;;) {
-        if (n >= limit) {
-            why = "length";
-            break;
-        }
-        int32_t id = sampler_pick(sampler, session_logits(s), ids.p, ids.n);
-        if (!r->ignore_eos && package_is_eos(m->package, id)) {
-            why = "end of text";
-            break;
-        }
-        ids_push(&ids, id);
-        n++;
-        if (!print_token(r, stream, id, &text, n == 1 && !r->echo, e))
-            goto done;
-        if (log_cancelled(&c->log, e))
-            goto done;
-        if (n >= limit) {
-            why = "length";
-            break;
-        }
-        if (session_position(s) >= m->context_length) {
-            why = "context full";
-            log_warn(&c->log, "the context of %lld tokens is full", (long long)m->context_length);
-            break;
-        }
-        if (!session_feed(s, &id, 1, SESSION_CONTRACT, NULL, NULL, NULL, e))
-            goto done;
-    }
-    double seconds = clock_seconds() - start;
-    buf_clear(&text);
-    if (stream && !r->ids && !token_stream_flush(stream, &text, e))
+    if (!generate_tokens(&g, &ids, &n, &end, e))
         goto done;
-    if (text.n > 0)
-        fwrite(text.p, 1, text.n, stdout);
+    if (end == GENERATE_CANCELLED) {
+        (void)log_cancelled(&c->log, e);
+        goto done;
+    }
+    if (end == GENERATE_CONTEXT)
+        log_warn(&c->log, "the context of %lld tokens is full", (long long)m->context_length);
+    double seconds = clock_seconds() - start;
+    buf_clear(&printer.text);
+    if (printer.stream && !r->ids && !token_stream_flush(printer.stream, &printer.text, e))
+        goto done;
+    if (printer.text.n > 0)
+        fwrite(printer.text.p, 1, printer.text.n, stdout);
     fputc('\n', stdout);
     if (!cli_flush(e))
         goto done;
@@ -159,13 +128,13 @@ static bool generate(struct cli *c, struct run *r, struct model *m, struct token
         fprintf(stderr,
                 "prompt: %zu tokens, %.1f tokens/s; generated: %lld tokens, %.1f tokens/s; stopped: %s\n",
                 n_prompt, (double)n_prompt / (prompt_seconds > 0 ? prompt_seconds : 1e-9), (long long)n,
-                (double)n / (seconds > 0 ? seconds : 1e-9), why);
+                (double)n / (seconds > 0 ? seconds : 1e-9), generate_end_name(end));
     ok = true;
 done:
     if (!ok && e->code == ERR_CANCELLED)
         fputc('\n', stdout);
-    buf_fini(&text);
-    token_stream_free(stream);
+    buf_fini(&printer.text);
+    token_stream_free(printer.stream);
     sampler_free(sampler);
     session_free(s);
     ids_free(&ids);
@@ -174,8 +143,7 @@ done:
 
 int cmd_run(struct cli *c, int argc, char **argv)
 {
-    struct run r = {
-        .n = 128, .temperature = UNSET, .top_p = UNSET, .top_k = UNSET_INT, .seed = -1, .repeat_penalty = 1};
+    struct run r = {.n = 128, .sampling = SAMPLING_OPTIONS_INIT};
     struct err e = {0};
     struct model *m = NULL;
     struct tokenizer *t = NULL;
@@ -188,14 +156,7 @@ int cmd_run(struct cli *c, int argc, char **argv)
         {"--tokens", CLI_STRING, &r.tokens, "IDS", "the prompt as ids: 1,2,3 or @FILE"},
         {"-n,--max-tokens,--predict", CLI_INT, &r.n, "N",
          "tokens to generate (128; -1: until the context is full)"},
-        {"--greedy", CLI_FLAG, &r.greedy, NULL, "always the most likely token"},
-        {"--temp,--temperature", CLI_DOUBLE, &r.temperature, "T", "temperature (the package's, else greedy)"},
-        {"--top-k", CLI_INT, &r.top_k, "K", "choose among the K best"},
-        {"--top-p", CLI_DOUBLE, &r.top_p, "P", "choose among the best that make up P"},
-        {"--min-p", CLI_DOUBLE, &r.min_p, "P", "drop tokens below P times the best"},
-        {"--repeat-penalty", CLI_DOUBLE, &r.repeat_penalty, "X", "penalty on tokens seen before (1: none)"},
-        {"--repeat-last-n", CLI_INT, &r.repeat_last_n, "N", "how many tokens count as seen before (0: all)"},
-        {"-s,--seed", CLI_INT, &r.seed, "N", "seed of the random choices"},
+        SAMPLING_OPTION_ROWS(r.sampling),
         {"--ignore-eos", CLI_FLAG, &r.ignore_eos, NULL, "do not stop at the end-of-text token"},
         {"--echo", CLI_FLAG, &r.echo, NULL, "print the prompt too"},
         {"--ids", CLI_FLAG, &r.ids, NULL, "print token ids instead of text"},

@@ -16,10 +16,9 @@ static volatile sig_atomic_t cancel_requested;
 
 static void on_stop_signal(int signal_number)
 {
-    (void)signal_number;
     if (cancel_requested)
         _exit(err_exit_status(ERR_CANCELLED));
-    cancel_requested = 1;
+    cancel_requested = signal_number;
 }
 
 static void set_signals(void)
@@ -42,6 +41,7 @@ int main(int argc, char **argv)
     struct cli c = {
         .program = "milkit",
         .command = NULL,
-        .log = {.stream = stderr, .level = LOG_INFO, .cancel = &cancel_requested, .n_warnings = 0}};
+        .log = {.stream = stderr, .level = LOG_INFO, .cancel = &cancel_requested, .n_warnings = 0},
+        .stop_signal = &cancel_requested};
     return cli_main(&c, argc, argv);
 }

@@ -1,0 +1,286 @@
+/* The commands of milkit chat, "/name arguments". What they say goes to stderr: stdout carries the answers alone. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/file.h"
+#include "cli/chat.h"
+#include "format/json.h"
+
+#define HISTORY_ENTRIES 20
+
+struct command {
+    const char *name, *argument, *help;
+    bool (*run)(struct chat *chat, const char *argument, struct err *e);
+};
+
+static bool say_done(const char *text)
+{
+    fprintf(stderr, "%s\n", text);
+    return true;
+}
+
+static bool run_clear(struct chat *chat, const char *argument, struct err *e)
+{
+    (void)argument;
+    (void)e;
+    conversation_clear(&chat->conversation);
+    return say_done("The conversation is empty.");
+}
+
+static bool run_regen(struct chat *chat, const char *argument, struct err *e)
+{
+    (void)argument;
+    return chat_again(chat, e);
+}
+
+static bool run_system(struct chat *chat, const char *argument, struct err *e)
+{
+    struct conversation *c = &chat->conversation;
+    (void)e;
+    if (!argument[0]) {
+        fprintf(stderr, "%s\n", c->system ? c->system : "There is no system message.");
+        return true;
+    }
+    conversation_set_system(c, strcmp(argument, "-") == 0 ? NULL : argument);
+    return say_done(c->system ? "The system message is set." : "There is no system message any more.");
+}
+
+static bool run_think(struct chat *chat, const char *argument, struct err *e)
+{
+    static const char *const names[] = {"auto", "on", "off"};
+    struct conversation *c = &chat->conversation;
+    int i = 0;
+    while (argument[0] && i < 3 && strcmp(argument, names[i]) != 0)
+        i++;
+    if (i == 3)
+        return err_set(e, ERR_USAGE, "/think: expected on, off or auto, found \"%.100s\"", argument);
+    if (argument[0])
+        c->think = (enum think)i;
+    fprintf(stderr, "think is %s\n", names[c->think]);
+    return true;
+}
+
+static bool run_stats(struct chat *chat, const char *argument, struct err *e)
+{
+    const struct conversation *c = &chat->conversation;
+    const struct turn_stats *t = &c->total;
+    struct buf line;
+    (void)argument;
+    (void)e;
+    if (c->n_turns == 0)
+        return say_done("There was no answer yet.");
+    buf_init(&line, 4096);
+    buf_puts(&line, "last turn: ");
+    conversation_put_stats(c, &line);
+    int64_t evaluated = t->n_prompt - t->n_reused;
+    buf_printf(&line,
+               "\n%lld turns: %lld prompt tokens, %lld evaluated in %.2f s; %lld answer tokens in %.2f s",
+               (long long)c->n_turns, (long long)t->n_prompt, (long long)evaluated, t->prompt_seconds,
+               (long long)t->n_generated, t->answer_seconds);
+    if (c->n_dropped)
+        buf_printf(&line, "; %zu of %zu messages are dropped", c->n_dropped, c->n);
+    fprintf(stderr, "%s\n", line.p);
+    buf_fini(&line);
+    return true;
+}
+
+static bool run_save(struct chat *chat, const char *argument, struct err *e)
+{
+    if (!argument[0])
+        return err_set(e, ERR_USAGE, "/save: expected a file name");
+    if (!conversation_save(&chat->conversation, argument, e))
+        return false;
+    fprintf(stderr, "%zu messages saved.\n", chat->conversation.n);
+    return true;
+}
+
+static bool run_load(struct chat *chat, const char *argument, struct err *e)
+{
+    if (!argument[0])
+        return err_set(e, ERR_USAGE, "/load: expected a file name");
+    if (!conversation_load(&chat->conversation, argument, e))
+        return false;
+    fprintf(stderr, "%zu messages loaded.\n", chat->conversation.n);
+    return true;
+}
+
+static bool run_tokens(struct chat *chat, const char *argument, struct err *e)
+{
+    const struct conversation *c = &chat->conversation;
+    struct buf text, line;
+    bool ok = true;
+    (void)argument;
+    buf_init(&text, 1 << 20);
+    buf_init(&line, 8 << 20);
+    for (size_t i = 0; ok && i < c->known_ids.n; i++) {
+        buf_clear(&text);
+        buf_clear(&line);
+        ok = tokenizer_decode(c->tokenizer, &c->known_ids.p[i], 1, false, &text, e);
+        json_put_string(&line, text.p ? text.p : "", text.n);
+        if (ok)
+            fprintf(stderr, "%6d %s\n", (int)c->known_ids.p[i], line.p);
+    }
+    fprintf(stderr, "%zu tokens of %lld\n", c->known_ids.n, (long long)c->model->context_length);
+    buf_fini(&text);
+    buf_fini(&line);
+    return ok;
+}
+
+static bool run_read(struct chat *chat, const char *argument, struct err *e)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    if (!argument[0])
+        return err_set(e, ERR_USAGE, "/read: expected a file name");
+    if (!file_read(&text, &bytes, argument, MESSAGE_BYTES_MAX, e))
+        return false;
+    bool ok =
+        !memchr(text, '\0', bytes) || err_set(e, ERR_FORMAT, "%s: no text: it has a NUL byte", argument);
+    ok = ok && chat_say(chat, text, bytes, e);
+    free(text);
+    return ok;
+}
+
+static bool run_history(struct chat *chat, const char *argument, struct err *e)
+{
+    int64_t n = argument[0] ? strtoll(argument, NULL, 10) : HISTORY_ENTRIES;
+    if (n < 1)
+        return err_set(e, ERR_USAGE, "/history: expected a number, found \"%.100s\"", argument);
+    return chat_history_show(chat, n, e);
+}
+
+/* --- /set --- */
+
+struct setting {
+    const char *key;
+    double *number; /* one of the three is not NULL */
+    int64_t *integer;
+    bool *flag;
+};
+
+static bool set_value(const struct setting *s, const char *text, struct err *e)
+{
+    char *end = NULL;
+    errno = 0;
+    if (s->flag) {
+        if (strcmp(text, "on") != 0 && strcmp(text, "off") != 0)
+            return err_set(e, ERR_USAGE, "/set %s: expected on or off, found \"%.100s\"", s->key, text);
+        *s->flag = strcmp(text, "on") == 0;
+        return true;
+    }
+    if (s->number)
+        *s->number = strtod(text, &end);
+    else
+        *s->integer = strtoll(text, &end, 10);
+    if (end == text || *end || errno == ERANGE)
+        return err_set(e, ERR_USAGE, "/set %s: expected a number, found \"%.100s\"", s->key, text);
+    return true;
+}
+
+static void show_settings(const struct conversation *c, const struct sampling_options *o)
+{
+    struct sampler_options r = sampling_resolve(o, c->model);
+    fprintf(stderr, "greedy %s\ntemperature %g\ntop-k %lld\ntop-p %g\nmin-p %g\n", r.greedy ? "on" : "off",
+            r.temperature, (long long)r.top_k, r.top_p, r.min_p);
+    fprintf(stderr, "repeat-penalty %g\nrepeat-last-n %lld\nseed %lld\nmax-tokens %lld\n",
+            r.repetition_penalty, (long long)r.repetition_window, (long long)o->seed,
+            (long long)c->max_tokens);
+}
+
+static bool run_set(struct chat *chat, const char *argument, struct err *e)
+{
+    struct conversation *c = &chat->conversation;
+    struct sampling_options o = c->sampling;
+    int64_t max_tokens = c->max_tokens;
+    const struct setting settings[] = {
+        {"greedy", NULL, NULL, &o.greedy},
+        {"temperature", &o.temperature, NULL, NULL},
+        {"temp", &o.temperature, NULL, NULL},
+        {"top-k", NULL, &o.top_k, NULL},
+        {"top-p", &o.top_p, NULL, NULL},
+        {"min-p", &o.min_p, NULL, NULL},
+        {"repeat-penalty", &o.repeat_penalty, NULL, NULL},
+        {"repeat-last-n", NULL, &o.repeat_last_n, NULL},
+        {"seed", NULL, &o.seed, NULL},
+        {"max-tokens", NULL, &max_tokens, NULL},
+    };
+    if (!argument[0]) {
+        show_settings(c, &o);
+        return true;
+    }
+    size_t n_key = strcspn(argument, " \t=");
+    const char *value = argument + n_key;
+    value += strspn(value, " \t=");
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+        if (strlen(settings[i].key) != n_key || memcmp(settings[i].key, argument, n_key) != 0)
+            continue;
+        if (!set_value(&settings[i], value, e) || !conversation_set_sampling(c, &o, e))
+            return false;
+        c->max_tokens = max_tokens;
+        fprintf(stderr, "%s is %s\n", settings[i].key, value);
+        return true;
+    }
+    return err_set(e, ERR_USAGE, "/set: no setting \"%.*s\"; /set alone lists them",
+                   n_key < 100 ? (int)n_key : 100, argument);
+}
+
+/* --- the table --- */
+
+static bool run_help(struct chat *chat, const char *argument, struct err *e);
+
+static const struct command commands[] = {
+    {"help", "", "this list", run_help},
+    {"exit", "", "leave (Ctrl-D too)", NULL},
+    {"quit", NULL, NULL, NULL},
+    {"clear", "", "begin a new conversation; the system message stays", run_clear},
+    {"regen", "", "another answer to the last message", run_regen},
+    {"system", "[TEXT]", "set or show the system message; - takes it away", run_system},
+    {"set", "[KEY VALUE]", "set or show sampling options", run_set},
+    {"think", "[on|off|auto]", "whether the model is to think", run_think},
+    {"stats", "", "tokens and rates of the last answer and of all", run_stats},
+    {"tokens", "", "what the model sees, token by token", run_tokens},
+    {"save", "FILE", "write the conversation to a file", run_save},
+    {"load", "FILE", "go on with a conversation of a file", run_load},
+    {"read", "FILE", "say what is in a file", run_read},
+    {"history", "[N]", "the last entries of the history file", run_history},
+};
+
+static bool run_help(struct chat *chat, const char *argument, struct err *e)
+{
+    (void)chat;
+    (void)argument;
+    (void)e;
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        if (commands[i].help)
+            fprintf(stderr, "/%-8s %-14s %s\n", commands[i].name, commands[i].argument, commands[i].help);
+    fputs("\"\"\" begins and ends a message of several lines; a backslash at the end of a line goes on with "
+          "the next.\n"
+          "//TEXT says /TEXT. Ctrl-C stops an answer.\n",
+          stderr);
+    return true;
+}
+
+bool chat_command(struct chat *chat, const char *line, bool *leaves, struct err *e)
+{
+    const char *name = line + 1;
+    size_t n = strcspn(name, " \t\n");
+    const char *argument = name + n + strspn(name + n, " \t\n");
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        const struct command *c = &commands[i];
+        if (strlen(c->name) != n || memcmp(c->name, name, n) != 0)
+            continue;
+        if (!c->run) {
+            *leaves = true;
+            return true;
+        }
+        char *text = xstrdup(argument);
+        size_t end = strlen(text);
+        while (end > 0 && strchr(" \t\n", text[end - 1]))
+            text[--end] = '\0';
+        bool ok = c->run(chat, text, e);
+        free(text);
+        return ok;
+    }
+    return err_set(e, ERR_USAGE, "no command /%.*s; /help lists them, //TEXT says /TEXT",
+                   n < 100 ? (int)n : 100, name);
+}

@@ -1,0 +1,498 @@
+/* Messages to the tokens that the model sees, and its answer back to a message. */
+#include "cli/conversation.h"
+#include <stdlib.h>
+#include <string.h>
+#include "cli/package_options.h"
+#include "format/json.h"
+
+#define RENDER_BYTES_MAX ((size_t)256 << 20)
+/* Of the context, what is left to an answer before the oldest messages go: one part of so many. */
+#define ANSWER_SHARE 4
+
+/* --- messages --- */
+
+static void message_fini(struct message *m)
+{
+    free(m->content);
+    free(m->reasoning);
+    free(m->calls);
+}
+
+void conversation_add(struct conversation *c, const struct message *m)
+{
+    if (c->n == c->capacity) {
+        c->capacity = c->capacity ? 2 * c->capacity : 16;
+        c->messages = xrealloc(c->messages, c->capacity * sizeof *c->messages);
+    }
+    c->messages[c->n++] = *m;
+}
+
+static struct message *message_add(struct conversation *c, bool is_answer, const char *text, size_t bytes)
+{
+    struct message m = {.is_answer = is_answer, .content = xmalloc(bytes + 1), .bytes = bytes};
+    if (bytes > 0)
+        memcpy(m.content, text, bytes);
+    m.content[bytes] = '\0';
+    conversation_add(c, &m);
+    return &c->messages[c->n - 1];
+}
+
+static void put_messages(const struct conversation *c, struct buf *out)
+{
+    buf_puts(out, "[");
+    if (c->system)
+        chat_put_message(out, "system", c->system, strlen(c->system), NULL);
+    for (size_t i = c->n_dropped; i < c->n; i++) {
+        const struct message *m = &c->messages[i];
+        chat_put_message(out, m->is_answer ? "assistant" : "user", m->content, m->bytes, m->reasoning);
+        if (m->calls && !out->failed) {
+            out->n--; /* the brace that ends the message */
+            buf_puts(out, ", \"tool_calls\": ");
+            buf_puts(out, m->calls);
+            buf_puts(out, "}");
+        }
+    }
+    buf_puts(out, "]");
+}
+
+/* --- messages to text --- */
+
+static void put_options(const struct conversation *c, struct buf *out)
+{
+    buf_puts(out, "{\"add_generation_prompt\": true");
+    if (c->think != THINK_AUTO)
+        buf_printf(out, ", \"enable_thinking\": %s", c->think == THINK_ON ? "true" : "false");
+    const char *args = c->template_args ? strchr(c->template_args, '{') : NULL;
+    if (args) {
+        args++;
+        args += strspn(args, " \t\r\n");
+        buf_puts(out, *args == '}' ? "" : ", ");
+        buf_puts(out, args); /* the brace at its end closes the object */
+    } else {
+        buf_puts(out, "}");
+    }
+}
+
+/* Without a template the texts follow each other, a line break between what was said and what comes next. */
+static bool render_plain(const struct conversation *c, struct jinja_output *out, struct err *e)
+{
+    struct buf text;
+    buf_init(&text, RENDER_BYTES_MAX);
+    if (c->system && c->system[0])
+        buf_printf(&text, "%s\n", c->system);
+    for (size_t i = c->n_dropped; i < c->n; i++) {
+        const struct message *m = &c->messages[i];
+        if (i > c->n_dropped && c->messages[i - 1].is_answer)
+            buf_puts(&text, "\n");
+        buf_append(&text, m->content, m->bytes);
+    }
+    *out = (struct jinja_output){.parts = xcalloc(1, sizeof *out->parts), .n_parts = 1};
+    bool ok =
+        !text.failed || err_set(e, ERR_LIMIT, "a conversation of more than %zu bytes", RENDER_BYTES_MAX);
+    out->text = buf_take(&text, &out->bytes);
+    out->parts[0] = (struct jinja_part){0, out->bytes, true};
+    return ok;
+}
+
+static bool render(const struct conversation *c, struct jinja_output *out, struct err *e)
+{
+    struct buf messages, options;
+    bool ok;
+    if (!c->template)
+        return render_plain(c, out, e);
+    buf_init(&messages, RENDER_BYTES_MAX);
+    buf_init(&options, RENDER_BYTES_MAX);
+    put_messages(c, &messages);
+    put_options(c, &options);
+    if (messages.failed || options.failed) {
+        *out = (struct jinja_output){0};
+        ok = err_set(e, ERR_LIMIT, "a conversation of more than %zu bytes", RENDER_BYTES_MAX);
+    } else {
+        const struct chat_request r = {.messages = {messages.p, messages.n},
+                                       .options = {options.p, options.n},
+                                       .decode_arguments = true};
+        ok = chat_render(c->template, &r, out, e);
+    }
+    buf_fini(&messages);
+    buf_fini(&options);
+    return ok;
+}
+
+/* --- text to ids --- */
+
+static void known_cut(struct conversation *c, size_t n_marks)
+{
+    c->n_marks = n_marks;
+    struct known_mark at = n_marks ? c->marks[n_marks - 1] : (struct known_mark){0};
+    c->known_ids.n = at.n_ids;
+    c->known_text.n = at.bytes;
+    if (c->known_text.p)
+        c->known_text.p[at.bytes] = '\0';
+}
+
+static void known_mark(struct conversation *c, bool is_prompt)
+{
+    c->marks = xrealloc(c->marks, (c->n_marks + 1) * sizeof *c->marks);
+    c->marks[c->n_marks++] = (struct known_mark){c->known_text.n, c->known_ids.n, is_prompt};
+}
+
+/* ids of the text from byte `from` on */
+static bool encode_from(const struct conversation *c, const struct jinja_output *text, size_t from,
+                        struct ids *ids, struct err *e)
+{
+    if (!c->template)
+        return tokenizer_encode(c->tokenizer, text->text + from, text->bytes - from, from == 0, ids, e);
+    struct jinja_output rest = {.text = text->text + from, .bytes = text->bytes - from};
+    rest.parts = xcalloc(text->n_parts ? text->n_parts : 1, sizeof *rest.parts);
+    for (size_t i = 0; i < text->n_parts; i++) {
+        struct jinja_part p = text->parts[i];
+        if (p.end <= from)
+            continue;
+        p.begin = p.begin > from ? p.begin - from : 0;
+        p.end -= from;
+        rest.parts[rest.n_parts++] = p;
+    }
+    bool ok = chat_encode(c->tokenizer, &rest, false, ids, e);
+    free(rest.parts);
+    return ok;
+}
+
+/* Makes known_text the text and known_ids its ids, keeping what is known of its begin. Behind an answer its own tokens
+ * end, so there the ids part only where a special token (or, without a template, the next text) begins. */
+static bool encode(struct conversation *c, const struct jinja_output *text, struct err *e)
+{
+    size_t same = 0, most = text->bytes < c->known_text.n ? text->bytes : c->known_text.n;
+    struct ids rest = {0};
+    bool ok = true;
+    while (same < most && text->text[same] == c->known_text.p[same])
+        same++;
+    for (size_t n = c->n_marks;; n--) {
+        const struct known_mark *m = n > 0 ? &c->marks[n - 1] : NULL;
+        if (m && (m->bytes > same || (m->is_prompt && m->bytes != text->bytes)))
+            continue;
+        size_t from = m ? m->bytes : 0;
+        rest.n = 0;
+        if (from < text->bytes && !encode_from(c, text, from, &rest, e)) {
+            ok = false;
+            break;
+        }
+        if (m && c->template && rest.n > 0 && !tokenizer_is_special(c->tokenizer, rest.p[0]))
+            continue;
+        known_cut(c, n);
+        buf_append(&c->known_text, text->text + from, text->bytes - from);
+        for (size_t i = 0; i < rest.n; i++)
+            ids_push(&c->known_ids, rest.p[i]);
+        break;
+    }
+    ids_free(&rest);
+    ok = ok && package_check_ids(c->model, c->known_ids.p, c->known_ids.n, e);
+    return ok && (!c->known_text.failed ||
+                  err_set(e, ERR_LIMIT, "a conversation of more than %zu bytes", RENDER_BYTES_MAX));
+}
+
+/* The oldest message that has not been dropped and the answers to it; never the last message. */
+static bool drop_oldest(struct conversation *c)
+{
+    size_t next = c->n_dropped + 1;
+    while (next < c->n && c->messages[next].is_answer)
+        next++;
+    if (next >= c->n)
+        return false;
+    c->n_dropped = next;
+    return true;
+}
+
+static bool make_prompt(struct conversation *c, bool *opens_thinking, struct err *e)
+{
+    int64_t context = c->model->context_length;
+    int64_t room = context / ANSWER_SHARE;
+    size_t n_dropped = c->n_dropped;
+    if (c->max_tokens >= 0 && c->max_tokens < room)
+        room = c->max_tokens;
+    for (;;) {
+        struct jinja_output text = {0};
+        bool ok = render(c, &text, e) && encode(c, &text, e);
+        *opens_thinking = ok && c->template &&
+                          chat_prompt_opens_thinking(chat_template_style(c->template), text.text, text.bytes);
+        jinja_output_free(&text);
+        if (!ok)
+            return false;
+        if ((int64_t)c->known_ids.n + room <= context || !drop_oldest(c))
+            break;
+    }
+    if (c->known_ids.n == 0)
+        return err_set(e, ERR_USAGE, "the message is empty: there is nothing to answer");
+    if ((int64_t)c->known_ids.n > context)
+        return err_set(e, ERR_LIMIT,
+                       "the message with what belongs to it has %zu tokens, the package's context holds %lld",
+                       c->known_ids.n, (long long)context);
+    if (c->n_dropped > n_dropped)
+        log_warn(&c->cli->log,
+                 "the context of %lld tokens is full: the oldest %zu message%s dropped, the model does not "
+                 "see %s any more",
+                 (long long)context, c->n_dropped - n_dropped,
+                 c->n_dropped - n_dropped == 1 ? " was" : "s were",
+                 c->n_dropped - n_dropped == 1 ? "it" : "them");
+    return true;
+}
+
+/* --- the answer --- */
+
+struct answer {
+    struct conversation *conversation;
+    struct token_stream *stream;
+    struct chat_parser *parser;
+    struct buf piece, raw, content, reasoning, calls;
+    bool skips_special, has_hidden; /* a token that is not in the text */
+};
+
+static void on_event(void *context, const struct chat_event *event)
+{
+    struct answer *a = context;
+    if (event->kind == CHAT_CONTENT) {
+        buf_append(&a->content, event->text.p, event->text.n);
+    } else if (event->kind == CHAT_REASONING) {
+        buf_append(&a->reasoning, event->text.p, event->text.n);
+    } else {
+        buf_puts(&a->calls, a->calls.n ? ", " : "[");
+        buf_puts(&a->calls, "{\"type\": \"function\", \"function\": {\"name\": ");
+        json_put_string(&a->calls, event->name.p, event->name.n);
+        buf_puts(&a->calls, ", \"arguments\": ");
+        buf_append(&a->calls, event->text.p, event->text.n);
+        buf_puts(&a->calls, "}}");
+    }
+    answer_printer_put(&a->conversation->printer, event);
+}
+
+static bool push_piece(struct answer *a, struct err *e)
+{
+    struct answer_printer *p = &a->conversation->printer;
+    if (a->piece.n > 0) {
+        buf_append(&a->raw, a->piece.p, a->piece.n);
+        chat_parser_push(a->parser, a->piece.p, a->piece.n, on_event, a);
+    }
+    if (p->failed) {
+        *e = p->problem;
+        return false;
+    }
+    return true;
+}
+
+static bool on_token(void *context, int32_t id, struct err *e)
+{
+    struct answer *a = context;
+    buf_clear(&a->piece);
+    if (a->skips_special && tokenizer_is_special(a->conversation->tokenizer, id))
+        a->has_hidden = true;
+    return token_stream_push(a->stream, id, &a->piece, e) && push_piece(a, e);
+}
+
+static void answer_init(struct answer *a, struct conversation *c, bool opens_thinking)
+{
+    enum chat_style style = c->template ? chat_template_style(c->template) : CHAT_PLAIN;
+    /* Gemma's marks are special tokens. */
+    *a = (struct answer){.conversation = c, .skips_special = style != CHAT_GEMMA};
+    a->stream = token_stream_new(c->tokenizer, a->skips_special);
+    a->parser = chat_parser_new(style, opens_thinking, (struct str){NULL, 0});
+    struct buf *bufs[] = {&a->piece, &a->raw, &a->content, &a->reasoning, &a->calls};
+    for (size_t i = 0; i < sizeof bufs / sizeof *bufs; i++)
+        buf_init(bufs[i], MESSAGE_BYTES_MAX);
+}
+
+static void answer_fini(struct answer *a)
+{
+    struct buf *bufs[] = {&a->piece, &a->raw, &a->content, &a->reasoning, &a->calls};
+    for (size_t i = 0; i < sizeof bufs / sizeof *bufs; i++)
+        buf_fini(bufs[i]);
+    token_stream_free(a->stream);
+    chat_parser_free(a->parser);
+}
+
+static bool feed_prompt(struct conversation *c, struct err *e)
+{
+    struct progress progress;
+    struct turn_stats *s = &c->last;
+    size_t reused = 0;
+    *s = (struct turn_stats){.n_prompt = (int64_t)c->known_ids.n};
+    double start = clock_seconds();
+    progress_begin(&progress, &c->cli->log, "prompt", "tokens", 1, (double)c->known_ids.n);
+    bool ok = session_sync(c->session, c->known_ids.p, c->known_ids.n, &progress, &reused, e);
+    progress_end(&progress);
+    s->n_reused = (int64_t)reused;
+    s->prompt_seconds = clock_seconds() - start;
+    return ok && !log_cancelled(&c->cli->log, e);
+}
+
+static void keep_answer(struct conversation *c, struct answer *a)
+{
+    struct message *m = message_add(c, true, a->content.p, a->content.n);
+    m->reasoning = a->reasoning.n ? buf_take(&a->reasoning, NULL) : NULL;
+    if (a->calls.n) {
+        buf_puts(&a->calls, "]");
+        m->calls = buf_take(&a->calls, NULL);
+    }
+    if (!a->has_hidden && !a->raw.failed) {
+        buf_append(&c->known_text, a->raw.p, a->raw.n);
+        known_mark(c, false);
+    }
+    c->total.n_prompt += c->last.n_prompt;
+    c->total.n_reused += c->last.n_reused;
+    c->total.n_generated += c->last.n_generated;
+    c->total.prompt_seconds += c->last.prompt_seconds;
+    c->total.answer_seconds += c->last.answer_seconds;
+    c->n_turns++;
+}
+
+static bool answer(struct conversation *c, struct err *e)
+{
+    struct answer a;
+    bool opens_thinking = false;
+    if (!make_prompt(c, &opens_thinking, e))
+        return false;
+    known_mark(c, true);
+    if (!feed_prompt(c, e))
+        return false;
+    answer_init(&a, c, opens_thinking);
+    answer_printer_begin(&c->printer);
+    const struct generate g = {.model = c->model,
+                               .session = c->session,
+                               .sampler = c->sampler,
+                               .limit = c->max_tokens >= 0 ? c->max_tokens : c->model->context_length,
+                               .ignore_eos = c->ignore_eos,
+                               .log = &c->cli->log,
+                               .on_token = on_token,
+                               .context = &a};
+    double start = clock_seconds();
+    bool ok = generate_tokens(&g, &c->known_ids, &c->last.n_generated, &c->last.end, e);
+    c->last.answer_seconds = clock_seconds() - start;
+    buf_clear(&a.piece);
+    ok = ok && token_stream_flush(a.stream, &a.piece, e) && push_piece(&a, e);
+    chat_parser_finish(a.parser, on_event, &a);
+    answer_printer_end(&c->printer);
+    if (ok && c->printer.failed) {
+        *e = c->printer.problem;
+        ok = false;
+    }
+    if (ok && (a.content.failed || a.reasoning.failed || a.calls.failed))
+        ok = err_set(e, ERR_LIMIT, "an answer of more than %zu bytes", MESSAGE_BYTES_MAX);
+    if (ok)
+        keep_answer(c, &a);
+    if (ok && c->last.end == GENERATE_CONTEXT)
+        log_warn(&c->cli->log, "the context of %lld tokens is full: the answer ends here",
+                 (long long)c->model->context_length);
+    answer_fini(&a);
+    return ok;
+}
+
+bool conversation_say(struct conversation *c, const char *text, size_t bytes, struct err *e)
+{
+    size_t n = c->n, n_dropped = c->n_dropped;
+    message_add(c, false, text, bytes);
+    if (answer(c, e))
+        return true;
+    message_fini(&c->messages[n]);
+    c->n = n;
+    c->n_dropped = n_dropped;
+    return false;
+}
+
+bool conversation_answer_again(struct conversation *c, struct err *e)
+{
+    size_t n_dropped = c->n_dropped, n = c->n;
+    if (n == 0)
+        return err_set(e, ERR_USAGE, "there is nothing to answer yet");
+    /* The old answer goes when there is a new one. */
+    struct message old = c->messages[n - 1];
+    bool had_answer = old.is_answer;
+    c->n -= had_answer;
+    if (c->n == 0 || (had_answer && c->n_dropped >= c->n)) {
+        c->n = n;
+        return err_set(e, ERR_USAGE, "there is no message of yours to answer");
+    }
+    if (answer(c, e)) {
+        if (had_answer)
+            message_fini(&old);
+        return true;
+    }
+    if (had_answer)
+        c->messages[c->n++] = old;
+    c->n_dropped = n_dropped;
+    return false;
+}
+
+/* --- as a whole --- */
+
+void conversation_clear(struct conversation *c)
+{
+    for (size_t i = 0; i < c->n; i++)
+        message_fini(&c->messages[i]);
+    c->n = 0;
+    c->n_dropped = 0;
+}
+
+void conversation_set_system(struct conversation *c, const char *text)
+{
+    free(c->system);
+    c->system = text && text[0] ? xstrdup(text) : NULL;
+}
+
+bool conversation_set_sampling(struct conversation *c, const struct sampling_options *o, struct err *e)
+{
+    struct sampler *sampler = NULL;
+    if (!sampling_open(&sampler, o, c->model, e))
+        return false;
+    sampler_free(c->sampler);
+    c->sampler = sampler;
+    c->sampling = *o;
+    return true;
+}
+
+/* A template that can't be read is found now and not with the first message; what it says about messages, then. */
+static bool check_template(struct conversation *c, struct err *e)
+{
+    struct jinja_output text = {0};
+    char trial[] = "Hello";
+    struct message m = {.content = trial, .bytes = strlen(trial)};
+    struct message *messages = c->messages;
+    c->messages = &m;
+    c->n = 1;
+    bool ok = render(c, &text, e) || text.raised;
+    c->messages = messages;
+    c->n = 0;
+    jinja_output_free(&text);
+    return ok;
+}
+
+bool conversation_open(struct conversation *c, struct err *e)
+{
+    struct sampling_options sampling = c->sampling;
+    buf_init(&c->known_text, RENDER_BYTES_MAX);
+    return check_template(c, e) && conversation_set_sampling(c, &sampling, e) &&
+           session_new(&c->session, c->model, e);
+}
+
+void conversation_close(struct conversation *c)
+{
+    conversation_clear(c);
+    free(c->messages);
+    free(c->system);
+    free(c->marks);
+    buf_fini(&c->known_text);
+    ids_free(&c->known_ids);
+    sampler_free(c->sampler);
+    session_free(c->session);
+}
+
+void conversation_put_stats(const struct conversation *c, struct buf *out)
+{
+    const struct turn_stats *s = &c->last;
+    int64_t n = s->n_prompt - s->n_reused;
+    buf_printf(out, "prompt: %lld tokens, %lld reused, %lld evaluated, %.1f tokens/s; ",
+               (long long)s->n_prompt, (long long)s->n_reused, (long long)n,
+               (double)n / (s->prompt_seconds > 0 ? s->prompt_seconds : 1e-9));
+    buf_printf(out, "answer: %lld tokens, %.1f tokens/s; context: %lld of %lld; stopped: %s",
+               (long long)s->n_generated,
+               (double)s->n_generated / (s->answer_seconds > 0 ? s->answer_seconds : 1e-9),
+               (long long)(s->n_prompt + s->n_generated), (long long)c->model->context_length,
+               generate_end_name(s->end));
+}

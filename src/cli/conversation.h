@@ -1,0 +1,88 @@
+/* A conversation with a package: messages, what of them the model sees, one answer at a time.
+ *
+ * Messages are kept as they are; for each answer they go through the template again, so the model sees what the
+ * template makes of them, and the session computes only what differs from before. Where the rendered text goes on
+ * from what an answer left, the answer keeps the tokens that the model chose.
+ */
+#ifndef MILKIT_CLI_CONVERSATION_H
+#define MILKIT_CLI_CONVERSATION_H
+
+#include "cli/answer_printer.h"
+#include "cli/generate.h"
+#include "text/chat.h"
+
+#define MESSAGE_BYTES_MAX ((size_t)64 << 20)
+
+struct message {
+    bool is_answer;
+    char *content;
+    size_t bytes;
+    char *reasoning; /* of answers; NULL: none */
+    char *calls;     /* tool calls of answers, a JSON array; NULL: none */
+};
+
+enum think { THINK_AUTO, THINK_ON, THINK_OFF };
+
+struct turn_stats {
+    int64_t n_prompt, n_reused, n_generated;
+    double prompt_seconds, answer_seconds;
+    enum generate_end end;
+};
+
+/* Text and its ids up to a place where both may be cut. */
+struct known_mark {
+    size_t bytes, n_ids;
+    bool is_prompt; /* only for a text that ends here */
+};
+
+struct conversation {
+    struct cli *cli;
+    struct model *model;
+    struct tokenizer *tokenizer;
+    struct chat_template *template; /* NULL: none, texts are put together as they are */
+    const char *template_args;      /* JSON object or NULL */
+    struct session *session;
+    struct sampler *sampler;
+    struct sampling_options sampling;
+    int64_t max_tokens; /* of an answer; negative: until the context is full */
+    bool ignore_eos;
+    enum think think;
+
+    char *system; /* NULL: none */
+    struct message *messages;
+    size_t n, capacity;
+    size_t n_dropped; /* of the oldest messages: not in the model's context any more */
+
+    struct buf known_text;
+    struct ids known_ids;
+    struct known_mark *marks;
+    size_t n_marks;
+
+    struct turn_stats last, total;
+    int64_t n_turns;
+    struct answer_printer printer;
+};
+
+/* The caller fills in what the options say (cli .. think), then: template checked, session and sampler made. */
+bool conversation_open(struct conversation *c, struct err *e) MUST_CHECK;
+void conversation_close(struct conversation *c); /* what the caller put in stays the caller's */
+
+/* Says text and prints the answer. After an error, or when it is stopped before the first token of an answer
+ * (ERR_CANCELLED), the conversation is as it was. */
+bool conversation_say(struct conversation *c, const char *text, size_t bytes, struct err *e) MUST_CHECK;
+/* Another answer to the last message. */
+bool conversation_answer_again(struct conversation *c, struct err *e) MUST_CHECK;
+/* Takes what m points to. */
+void conversation_add(struct conversation *c, const struct message *m);
+void conversation_clear(struct conversation *c); /* the system message stays */
+void conversation_set_system(struct conversation *c, const char *text);
+/* Takes the options when they are in range. */
+bool conversation_set_sampling(struct conversation *c, const struct sampling_options *o,
+                               struct err *e) MUST_CHECK;
+/* {"messages": [...]}, the form of OpenAI; dropped messages are part of it. */
+bool conversation_save(const struct conversation *c, const char *path, struct err *e) MUST_CHECK;
+bool conversation_load(struct conversation *c, const char *path, struct err *e) MUST_CHECK;
+/* "prompt: ..; answer: ..; context: ..", without a newline. */
+void conversation_put_stats(const struct conversation *c, struct buf *out);
+
+#endif

@@ -1,0 +1,69 @@
+/* From logits to tokens, one at a time. */
+#include "cli/generate.h"
+#include <time.h>
+
+struct sampler_options sampling_resolve(const struct sampling_options *o, const struct model *m)
+{
+    const struct package_sampling *p = &m->package->sampling;
+    bool recommended = m->package->has_sampling && p->do_sample;
+    return (struct sampler_options){
+        .greedy = o->greedy,
+        .temperature = o->temperature != SAMPLING_UNSET ? o->temperature
+                       : recommended                    ? p->temperature
+                                                        : 0,
+        .top_k = o->top_k != SAMPLING_UNSET_INT ? o->top_k
+                 : recommended                  ? p->top_k
+                                                : 0,
+        .top_p = o->top_p != SAMPLING_UNSET ? o->top_p
+                 : recommended              ? p->top_p
+                                            : 1,
+        .min_p = o->min_p,
+        .repetition_penalty = o->repeat_penalty,
+        .repetition_window = o->repeat_last_n,
+        .seed = o->seed >= 0 ? (uint64_t)o->seed : (uint64_t)time(NULL) * 1000003u + (uint64_t)clock(),
+    };
+}
+
+bool sampling_open(struct sampler **out, const struct sampling_options *o, const struct model *m,
+                   struct err *e)
+{
+    struct sampler_options options = sampling_resolve(o, m);
+    return sampler_new(out, &options, m->vocab_size, m->kernels, e);
+}
+
+const char *generate_end_name(enum generate_end end)
+{
+    static const char *const names[] = {"length", "end of text", "context full", "interrupted"};
+    return names[end];
+}
+
+bool generate_tokens(const struct generate *g, struct ids *ids, int64_t *n_generated, enum generate_end *end,
+                     struct err *e)
+{
+    *n_generated = 0;
+    *end = GENERATE_LENGTH;
+    while (*n_generated < g->limit) {
+        int32_t id = sampler_pick(g->sampler, session_logits(g->session), ids->p, ids->n);
+        if (!g->ignore_eos && package_is_eos(g->model->package, id)) {
+            *end = GENERATE_STOP;
+            break;
+        }
+        ids_push(ids, id);
+        ++*n_generated;
+        if (!g->on_token(g->context, id, e))
+            return false;
+        if (log_cancelled(g->log, NULL)) {
+            *end = GENERATE_CANCELLED;
+            break;
+        }
+        if (*n_generated >= g->limit)
+            break;
+        if (session_position(g->session) >= g->model->context_length) {
+            *end = GENERATE_CONTEXT;
+            break;
+        }
+        if (!session_feed(g->session, &id, 1, SESSION_CONTRACT, NULL, NULL, NULL, e))
+            return false;
+    }
+    return true;
+}
