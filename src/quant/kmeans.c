@@ -12,7 +12,7 @@
 #include "quant/cluster_internal.h"
 
 #define CANDIDATES_PER_CLUSTER 16
-#define CANDIDATES_PER_CLUSTER_OF_MANY 8 /* above 64 clusters */
+#define CANDIDATES_PER_CLUSTER_OF_MANY 10 /* above 64 clusters */
 #define CANDIDATES_MIN 128
 #define EXACT_CLUSTERS_MAX 16
 #define PRICES_MAX 24
