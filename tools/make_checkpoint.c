@@ -1,7 +1,7 @@
 /* Writes a checkpoint with the shapes of a published model and random weights: for measuring conversion and
  * speed without a download. The same seed gives the same bytes.
  *
- * make_checkpoint DIR [--layers N] [--seed N] [--size 0.6b|1.7b|4b|e2b|e4b] [--dtype bf16|f16|f32]
+ * make_checkpoint DIR [--layers N] [--seed N] [--size 0.6b|1.7b|4b|32b|e2b|e4b] [--dtype bf16|f16|f32]
  *
  * Sizes in b are Qwen3 models, e2b and e4b the text parts of Gemma 4 ones (10 and 15 GB in bf16).
  *
@@ -26,6 +26,7 @@ static const struct shape sizes[] = {
     {"0.6b", 1024, 3072, 28, 16, 8, 128, 151936, true, 0},
     {"1.7b", 2048, 6144, 28, 16, 8, 128, 151936, true, 0},
     {"4b", 2560, 9728, 36, 32, 8, 128, 151936, true, 0},
+    {"32b", 5120, 25600, 64, 64, 8, 128, 151936, false, 0},
     {"e2b", 1536, 6144, 35, 8, 1, 256, 262144, true, 20},
     {"e4b", 2560, 10240, 42, 8, 2, 256, 262144, true, 18},
 };
@@ -296,7 +297,7 @@ int main(int argc, char **argv)
     }
     if (!folder || layers < 0 || layers > 80 ||
         (strcmp(dtype, "bf16") && strcmp(dtype, "f16") && strcmp(dtype, "f32"))) {
-        fprintf(stderr, "usage: make_checkpoint DIR [--size 0.6b|1.7b|4b|e2b|e4b] [--layers N] [--seed N] "
+        fprintf(stderr, "usage: make_checkpoint DIR [--size 0.6b|1.7b|4b|32b|e2b|e4b] [--layers N] [--seed N] "
                         "[--dtype bf16|f16|f32]\n");
         return 2;
     }
