@@ -247,6 +247,7 @@ static void bind_macro(struct jinja *j, const struct macro_definition *d, const 
     if (d->uses_caller && !d->has_caller_parameter)
         scope_put(j, j->scope, table_get(j->t->names, "caller"),
                   caller.type == VALUE_NONE ? value_undefined_hint(j, "No caller defined") : caller);
+    scope_hide(j, j->scope, &d->hidden);
     size_t n_required = d->n_parameters - d->defaults.n;
     for (size_t i = 0; i < d->n_parameters; i++) {
         struct value v = bound[i];

@@ -58,6 +58,12 @@ void scope_put(struct jinja *j, struct scope *s, const struct text *name, struct
     s->entries[s->n++] = (struct scope_entry){name, v};
 }
 
+void scope_hide(struct jinja *j, struct scope *s, const struct name_list *hidden)
+{
+    for (size_t i = 0; i < hidden->n; i++)
+        scope_put(j, s, hidden->p[i], (struct value){0});
+}
+
 void scope_capture(struct scope *s)
 {
     for (; s && !s->is_captured; s = s->parent)
@@ -242,16 +248,29 @@ static struct value join_texts(struct jinja *j, const struct text *a, const stru
     return is_markup ? text_markup(j, v.text, true) : v;
 }
 
+/* By doubling, so that the work is that of the result. */
+static const struct text *repeat_text(struct jinja *j, const struct text *t, int64_t count)
+{
+    if (count == 1)
+        return t;
+    const struct text *half = count > 1 ? repeat_text(j, t, count / 2) : NULL;
+    struct builder *b = builder_begin(j);
+    if (half) {
+        builder_put_text(j, b, half);
+        builder_put_text(j, b, half);
+    }
+    if (count % 2)
+        builder_put_text(j, b, t);
+    return builder_finish(j, b).text;
+}
+
 static struct value repeat(struct jinja *j, struct value v, int64_t count)
 {
     if (count < 0)
         count = 0;
     if (v.type == VALUE_STRING) {
-        struct builder *b = builder_begin(j);
-        for (int64_t i = 0; i < count && v.text->n > 0; i++)
-            builder_put_text(j, b, v.text);
-        struct value whole = builder_finish(j, b);
-        return v.text->is_markup ? text_markup(j, whole.text, true) : whole;
+        const struct text *whole = repeat_text(j, v.text, v.text->n > 0 ? count : 0);
+        return v.text->is_markup ? text_markup(j, whole, true) : text_value(whole);
     }
     struct list *l = list_new(j, 0);
     for (int64_t k = 0; k < count && v.list->n > 0; k++)
@@ -297,10 +316,15 @@ struct value eval_binary(struct jinja *j, enum operator op, struct value a, stru
 
 /* --- attributes and subscripts --- */
 
+static bool is_dunder(const struct text *name)
+{
+    return name->n > 4 && memcmp(name->p, "__", 2) == 0 && memcmp(name->p + name->n - 2, "__", 2) == 0;
+}
+
 static struct value attribute_or_missing(struct jinja *j, struct value v, const struct text *name)
 {
     bool is_unsafe = false;
-    if (name->n > 4 && memcmp(name->p, "__", 2) == 0 && memcmp(name->p + name->n - 2, "__", 2) == 0)
+    if (is_dunder(name))
         is_unsafe = v.type != VALUE_NAMESPACE;
     const struct builtin *method =
         v.type == VALUE_STRING ? find_string_method(name) : find_method(v, name, &is_unsafe);
@@ -347,7 +371,7 @@ static struct value attribute_or_missing(struct jinja *j, struct value v, const 
 
 struct value value_attribute(struct jinja *j, struct value v, const struct text *name)
 {
-    if (v.type == VALUE_UNDEFINED)
+    if (v.type == VALUE_UNDEFINED && !is_dunder(name))
         fail_undefined(j, v);
     struct value found = attribute_or_missing(j, v, name);
     if (found.type != VALUE_MISSING)
@@ -357,17 +381,16 @@ struct value value_attribute(struct jinja *j, struct value v, const struct text 
 }
 
 struct bounds {
-    int64_t start, step, n;
+    int64_t start, stop, step, n;
 };
 
-static bool slice_part(struct value v, int64_t otherwise, int64_t *out)
+static int64_t slice_part(struct jinja *j, struct value v, int64_t otherwise)
 {
-    if (v.type == VALUE_NONE) {
-        *out = otherwise;
-        return true;
-    }
-    *out = v.type == VALUE_BOOL ? v.boolean : v.integer;
-    return v.type == VALUE_INT || v.type == VALUE_BOOL;
+    if (v.type == VALUE_NONE)
+        return otherwise;
+    if (v.type != VALUE_INT && v.type != VALUE_BOOL)
+        jinja_type_error(j, "slice indices must be integers or None or have an __index__ method");
+    return v.type == VALUE_BOOL ? v.boolean : v.integer;
 }
 
 static int64_t clamp_index(int64_t i, int64_t length, bool is_backwards)
@@ -379,26 +402,22 @@ static int64_t clamp_index(int64_t i, int64_t length, bool is_backwards)
     return i < length ? i : is_backwards ? length - 1 : length;
 }
 
-static bool slice_bounds(struct jinja *j, const struct slice *s, int64_t length, struct bounds *b)
+static void slice_bounds(struct jinja *j, const struct slice *s, int64_t length, struct bounds *b)
 {
-    int64_t stop;
-    if (!slice_part(s->step, 1, &b->step))
-        return false;
+    b->step = slice_part(j, s->step, 1);
     if (b->step == 0)
         jinja_type_error(j, "slice step cannot be zero");
     if (b->step < -INT64_MAX)
         b->step = -INT64_MAX;
     bool is_backwards = b->step < 0;
-    if (!slice_part(s->start, is_backwards ? INT64_MAX : 0, &b->start) ||
-        !slice_part(s->stop, is_backwards ? INT64_MIN : INT64_MAX, &stop))
-        return false;
-    b->start = clamp_index(b->start, length, is_backwards);
-    stop = s->stop.type == VALUE_NONE && is_backwards ? -1 : clamp_index(stop, length, is_backwards);
+    b->start = clamp_index(slice_part(j, s->start, is_backwards ? INT64_MAX : 0), length, is_backwards);
+    b->stop = s->stop.type == VALUE_NONE && is_backwards
+                  ? -1
+                  : clamp_index(slice_part(j, s->stop, INT64_MAX), length, is_backwards);
     if (is_backwards)
-        b->n = b->start > stop ? (b->start - stop - 1) / -b->step + 1 : 0;
+        b->n = b->start > b->stop ? (b->start - b->stop - 1) / -b->step + 1 : 0;
     else
-        b->n = stop > b->start ? (stop - b->start - 1) / b->step + 1 : 0;
-    return true;
+        b->n = b->stop > b->start ? (b->stop - b->start - 1) / b->step + 1 : 0;
 }
 
 static struct value slice_text(struct jinja *j, const struct text *t, const struct bounds *b)
@@ -428,18 +447,22 @@ static struct value slice_value(struct jinja *j, struct value v, struct value ke
 {
     struct bounds b;
     int64_t length = value_length(v);
-    bool is_sliceable =
-        v.type == VALUE_STRING || v.type == VALUE_LIST || v.type == VALUE_TUPLE || v.type == VALUE_RANGE;
-    if (!is_sliceable || !slice_bounds(j, key.slice, length, &b))
-        return value_undefined(j, v, key);
+    if (v.type == VALUE_DICT)
+        jinja_type_error(j, "unhashable type: 'slice'");
+    if (v.type != VALUE_STRING && v.type != VALUE_LIST && v.type != VALUE_TUPLE && v.type != VALUE_RANGE)
+        jinja_type_error(j, "'%s' object is not subscriptable", value_type_name(v));
+    slice_bounds(j, key.slice, length, &b);
     if (v.type == VALUE_STRING)
         return slice_text(j, v.text, &b);
     if (v.type == VALUE_RANGE) {
         struct range *r = JINJA_NEW(j, struct range);
         r->start = v.range->start + b.start * v.range->step;
-        r->step = b.n > 1 ? v.range->step * b.step : 1; /* the step stays inside the range when it is taken */
         r->n = (size_t)b.n;
-        r->stop = b.n > 0 ? r->start + (b.n - 1) * r->step + (r->step > 0 ? 1 : -1) : r->start;
+        if (__builtin_mul_overflow(v.range->step, b.step, &r->step))
+            r->step = 1; /* then it is never taken */
+        if (__builtin_mul_overflow(b.stop, v.range->step, &r->stop) ||
+            __builtin_add_overflow(r->stop, v.range->start, &r->stop))
+            r->stop = v.range->stop;
         return (struct value){.type = VALUE_RANGE, .range = r};
     }
     struct list *l = list_new(j, (size_t)b.n);
@@ -575,7 +598,9 @@ static struct value eval_kind(struct jinja *j, const struct node *n)
         return n->constant;
     case NODE_NAME: {
         struct value *found = scope_find(j->scope, n->name);
-        return found ? *found : value_undefined(j, (struct value){0}, text_value(n->name));
+        return found && found->type != VALUE_MISSING
+                   ? *found
+                   : value_undefined(j, (struct value){0}, text_value(n->name));
     }
     case NODE_LIST:
     case NODE_TUPLE:

@@ -562,6 +562,8 @@ static struct node *parse_one_target(struct parser *p, bool with_namespace)
         return n;
     } else {
         n = parse_primary(p);
+        if (n->kind == NODE_NAME && p->n_for > 0 && text_is(n->name, "loop"))
+            parser_fail(p, &at, ERR_FORMAT, "Can't assign to special loop variable in for-loop target");
         if (n->kind == NODE_NAME)
             return n;
     }

@@ -98,15 +98,18 @@ FILTER(truncate)
 {
     struct value args[4];
     parameters_bind(j, "truncate", "length killwords end leeway", a, args);
-    const struct text *t = parameter_text(j, v, "truncate");
+    int64_t size = value_length(v);
     const struct text *end = args[2].type == VALUE_MISSING ? text_wrap(j, "...", 3, false).text
                                                            : parameter_text(j, args[2], "truncate");
     int64_t length = parameter_int(j, args[0], 255, "truncate");
     int64_t leeway = is_given(args[3]) ? value_to_index(j, args[3], "truncate") : 5;
     if (length < (int64_t)end->n_chars || leeway < 0)
         jinja_type_error(j, "truncate: expected length >= %u and leeway >= 0", end->n_chars);
-    if ((int64_t)t->n_chars - leeway <= length)
+    if (size < 0)
+        jinja_type_error(j, "object of type '%s' has no len()", value_type_name(v));
+    if (size - leeway <= length)
         return v;
+    const struct text *t = parameter_text(j, v, "truncate");
     const struct text *kept = text_slice(j, t, 0, text_offset(t, (size_t)(length - (int64_t)end->n_chars)));
     if (!parameter_bool(j, args[1], false)) {
         size_t at = text_find_last(j, kept, 0, kept->n, text_wrap(j, " ", 1, false).text);
@@ -278,10 +281,13 @@ FILTER(abs)
     return i < 0 ? eval_binary(j, OPERATOR_SUBTRACT, value_int(0), value_int(i)) : value_int(i);
 }
 
-static bool double_to_int(double d, int64_t *out)
+/* False for what is no integer (NaN). */
+static bool double_to_int(struct jinja *j, double d, int64_t *out)
 {
-    if (!(d > -0x1p63 && d < 0x1p63))
+    if (isnan(d))
         return false;
+    if (!(d > -0x1p63 && d < 0x1p63))
+        jinja_fail(j, ERR_LIMIT, "an integer of more than 64 bits");
     *out = (int64_t)d;
     return true;
 }
@@ -298,12 +304,12 @@ FILTER(int)
     if (v.type == VALUE_BOOL || v.type == VALUE_INT)
         return value_int(value_to_index(j, v, "int"));
     if (v.type == VALUE_DOUBLE)
-        return double_to_int(v.number, &i) ? value_int(i) : otherwise;
+        return double_to_int(j, v.number, &i) ? value_int(i) : otherwise;
     if (v.type != VALUE_STRING)
         return otherwise;
     if (text_to_int(j, v.text, (int)parameter_int(j, args[1], 10, "int"), &i))
         return value_int(i);
-    return text_to_double(j, v.text, &d) && double_to_int(d, &i) ? value_int(i) : otherwise;
+    return text_to_double(j, v.text, &d) && !isinf(d) && double_to_int(j, d, &i) ? value_int(i) : otherwise;
 }
 
 FILTER(float)

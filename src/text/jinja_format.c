@@ -320,8 +320,8 @@ struct value format_percent(struct jinja *j, const struct text *format, struct v
             put_directive(&f, b);
         }
     }
-    bool takes_any =
-        args.type == VALUE_DICT || args.type == VALUE_LIST; /* mappings may be left over, as in Python */
+    bool takes_any = args.type == VALUE_DICT || args.type == VALUE_LIST || args.type == VALUE_RANGE ||
+                     args.type == VALUE_UNDEFINED; /* mappings may be left over, as in Python */
     if (args.type == VALUE_TUPLE ? f.next < args.list->n : f.next == 0 && !f.used_names && !takes_any)
         jinja_type_error(j, "not all arguments converted during string formatting");
     return builder_finish(j, b);
@@ -424,6 +424,8 @@ static struct value find_field(struct braces *f, const struct text *name)
     const struct text *first = text_slice(j, name, 0, n);
     int64_t number;
     struct value v = {0};
+    if (first->n == 0 && name->n > 0)
+        jinja_type_error(j, "format: no argument ''");
     if (first->n == 0 || text_to_int(j, first, 10, &number)) {
         if (first->n == 0 ? f->next < 0 : f->next > 0)
             jinja_type_error(

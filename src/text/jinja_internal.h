@@ -218,6 +218,11 @@ struct node_list {
     size_t n, capacity;
 };
 
+struct name_list {
+    const struct text **p;
+    size_t n;
+};
+
 struct argument_nodes {
     struct node_list positional;
     const struct text **names; /* [named.n] */
@@ -231,6 +236,7 @@ struct macro_definition {
     struct node_list defaults;      /* of the last ones */
     size_t n_parameters;
     struct node_list body;
+    struct name_list hidden; /* see jinja_names.c; also below */
     bool uses_varargs, uses_kwargs, uses_caller, has_caller_parameter;
 };
 
@@ -242,9 +248,10 @@ struct node {
     bool is_recursive;
     struct node *a, *b, *c;
     struct node_list list, body, other;
-    struct node_list *branches;     /* [list.n] */
-    const enum operator* operators; /* [list.n] */
-    const struct text *name;        /* interned: equal names are one pointer */
+    struct name_list hidden, hidden_other; /* of body and other */
+    struct node_list *branches;            /* [list.n] */
+    const enum operator* operators;        /* [list.n] */
+    const struct text *name;               /* interned: equal names are one pointer */
     struct value constant;
     const struct builtin *builtin; /* filter or test; NULL: an unknown one, an error only when it is used */
     struct argument_nodes *arguments;
@@ -256,6 +263,7 @@ struct jinja_template {
     struct table *names; /* every name and attribute of the text, to const struct text * */
     char *where;
     struct node_list body;
+    struct name_list hidden;
 };
 
 /* --- a run -------------------------------------------------------------------------------------------------------- */
@@ -270,7 +278,7 @@ struct builder { /* text under construction, on the heap, owned by the run */
 
 struct scope_entry {
     const struct text *name;
-    struct value value;
+    struct value value; /* MISSING: undefined, whatever the scopes around say */
 };
 struct scope {
     struct scope *parent;
@@ -288,16 +296,19 @@ struct jinja {
     jmp_buf leave;
     struct err *e;
     const char *where;
-    int line, column; /* what is worked on */
-    struct arena *arena;
+    int line, column;               /* what is worked on */
+    struct arena *arena, *scratch;  /* scratch: only while parsing */
     const struct jinja_template *t; /* NULL while parsing */
     uint64_t seed;                  /* of dict hashes, so that nobody can prepare collisions */
     int64_t steps_left;
+    size_t bytes_moved; /* not yet counted as steps */
     size_t max_output_bytes, max_builder_bytes, builder_bytes;
     int n_frames, n_calls;
     struct builder *builders; /* in use, innermost first */
     struct builder *out;
-    struct scope *scope, *root;
+    struct scope *scope;
+    struct scope *root;      /* variables of the rendering and functions */
+    struct scope *top_level; /* what the template itself assigns, outside of any body */
     int64_t now;
     char *raised;
 };
@@ -308,6 +319,8 @@ void *jinja_alloc(struct jinja *j, size_t n, size_t bytes);
 #define JINJA_NEW(j, type) ((type *)jinja_alloc((j), 1, sizeof(type)))
 /* Counts work; every n elements or bytes moved or compared go through here, over the limit is an error. */
 void jinja_charge(struct jinja *j, size_t n);
+/* The same for bytes written, of which many make one step. */
+void jinja_charge_bytes(struct jinja *j, size_t n);
 void jinja_free_builders(struct jinja *j);
 
 /* --- builders and strings (jinja_text.c) --------------------------------------------------------------------------- */
@@ -473,7 +486,7 @@ struct lexer {
     const char *p; /* newlines are all \n */
     size_t n, at;
     int line;
-    size_t line_begin, counted; /* line and line_begin hold for the byte `counted` */
+    size_t column, counted; /* line and column hold for the byte `counted` */
     enum { LEX_ROOT, LEX_RAW, LEX_BLOCK, LEX_VARIABLE } state;
     bool has_data; /* what `begin` says comes after the data just given */
     struct token begin;
@@ -496,6 +509,7 @@ struct parser {
     int n_soft;                 /* inside an if, where an unknown filter is no error until it is used */
     const struct node *unknown; /* the first unknown filter or test outside of an if, not yet reported */
     int n_loops;                /* loops around in this macro */
+    int n_for;                  /* loops around at all */
     struct macro_definition *macros[JINJA_MAX_NESTING + 1]; /* around, outermost first */
     int n_macros;
 };
@@ -522,6 +536,7 @@ struct node *parse_expression(struct parser *p, bool with_condition);
 struct node *parse_tuple(struct parser *p, bool with_condition, bool is_in_parentheses, const char *end_name);
 /* One or more names or, with_namespace, ns.attribute. */
 struct node *parse_target(struct parser *p, const char *end_name, bool with_namespace);
+void find_hidden_names(struct jinja *j, struct jinja_template *t); /* jinja_names.c */
 struct node *parse_filters(struct parser *p, struct node *a, bool starts_inline);
 
 /* --- evaluator (jinja_eval.c, jinja_call.c, jinja_statement.c) ------------------------------------------------------------- */
@@ -542,6 +557,7 @@ struct value *scope_find(struct scope *s, const struct text *name);
 void scope_put(struct jinja *j, struct scope *s, const struct text *name, struct value v);
 struct scope *scope_new(struct jinja *j, struct scope *parent);
 void scope_capture(struct scope *s);
+void scope_hide(struct jinja *j, struct scope *s, const struct name_list *hidden);
 
 enum flow { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE };
 enum flow exec_list(struct jinja *j, const struct node_list *l);

@@ -253,7 +253,7 @@ static void put_json_string(struct jinja *j, struct builder *b, const struct tex
                 snprintf(escape, sizeof escape, "\\%c", (char)cp);
             else if (cp < 0x20 && cp && strchr("\b\f\n\r\t", (int)cp))
                 snprintf(escape, sizeof escape, "\\%c", "btn?fr"[cp - 8]);
-            else if (cp < 0x20 || (ascii && cp >= 0x7f && cp < 0x10000 && cp != 0x7f))
+            else if (cp < 0x20 || (ascii && cp >= 0x7f && cp < 0x10000))
                 snprintf(escape, sizeof escape, "\\u%04x", cp);
             else if (ascii && cp >= 0x10000)
                 snprintf(escape, sizeof escape, "\\u%04x\\u%04x", 0xd800 + ((cp - 0x10000) >> 10),

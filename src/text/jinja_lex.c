@@ -29,21 +29,18 @@ void lexer_init(struct lexer *l, struct jinja *j, const char *text, size_t n)
     l->n = n_copy;
 }
 
-/* Positions only grow, so lines are counted once. */
+/* Positions only grow, so everything is counted once. */
 static void locate(struct lexer *l, size_t at, struct token *t)
 {
     while (l->counted < at) {
         const char *newline = memchr(l->p + l->counted, '\n', at - l->counted);
-        if (!newline) {
-            l->counted = at;
-            break;
-        }
-        l->counted = (size_t)(newline - l->p) + 1;
-        l->line_begin = l->counted;
-        l->line++;
+        size_t end = newline ? (size_t)(newline - l->p) + 1 : at;
+        l->column = newline ? 0 : l->column + text_chars(l->p + l->counted, end - l->counted);
+        l->line += newline != NULL;
+        l->counted = end;
     }
     t->line = l->line;
-    t->column = (int)text_chars(l->p + l->line_begin, at - l->line_begin) + 1;
+    t->column = (int)l->column + 1;
 }
 
 static _Noreturn void fail_at(struct lexer *l, const struct token *t, const char *message)
@@ -91,9 +88,8 @@ static size_t data_end(const struct lexer *l, size_t begin, size_t end, char sig
         return strip_end(l->p, begin, end);
     if (sign == '+' || is_print)
         return end;
-    size_t at = end;
-    while (at > begin && (l->p[at - 1] == ' ' || l->p[at - 1] == '\t'))
-        at--;
+    const char *newline = memrchr(l->p + begin, '\n', end - begin);
+    size_t at = strip_end(l->p, newline ? (size_t)(newline - l->p) + 1 : begin, end);
     bool is_line_begin = at == 0 || l->p[at - 1] == '\n'; /* may be a newline that the tag before took */
     return is_line_begin ? at : end;
 }
@@ -169,6 +165,9 @@ static bool lex_raw(struct lexer *l, struct token *t)
             return has_data;
         }
     }
+    l->state = LEX_ROOT;
+    if (begin == l->n) /* a raw block that begins at the very end has none */
+        return false;
     locate(l, begin, t);
     fail_at(l, t, "a raw block without its end");
 }
@@ -187,6 +186,9 @@ static void skip_comment(struct lexer *l, size_t at, size_t after_sign)
         return;
     }
     struct token t;
+    l->at = l->n;
+    if (after_sign == l->n) /* likewise a comment */
+        return;
     locate(l, at, &t);
     fail_at(l, &t, "a comment without its end");
 }

@@ -205,6 +205,7 @@ static struct node *parse_for(struct parser *p)
 {
     struct node *n = node_new(p, NODE_FOR, &p->now);
     parser_advance(p);
+    p->n_for++;
     n->a = parse_target(p, "in", false);
     if (!parser_skip_name(p, "in"))
         parser_fail(p, &p->now, ERR_FORMAT, "expected 'in', found %s", parser_describe(p, &p->now));
@@ -217,6 +218,7 @@ static struct node *parse_for(struct parser *p)
     p->n_loops--;
     if (parser_skip_name(p, "else"))
         parse_inner(p, &n->other, "endfor", false);
+    p->n_for--;
     parser_advance(p);
     return n;
 }
@@ -506,6 +508,7 @@ bool jinja_parse(struct jinja_template **out, const char *text, size_t bytes, co
     j->e = e;
     j->where = t->where;
     j->arena = t->arena;
+    j->scratch = arena_new(JINJA_MAX_ARENA_BYTES);
     j->steps_left = INT64_MAX;
     j->max_output_bytes = j->max_builder_bytes = JINJA_MAX_OUTPUT_BYTES;
     p->j = j;
@@ -516,11 +519,13 @@ bool jinja_parse(struct jinja_template **out, const char *text, size_t bytes, co
         lexer_next(&p->lexer, &p->next);
         parser_advance(p);
         parse_body(p, &t->body, NULL);
+        find_hidden_names(j, t);
     } else {
         jinja_free(t);
         t = NULL;
     }
     jinja_free_builders(j);
+    arena_free(j->scratch);
     free(p);
     free(j);
     *out = t;

@@ -213,7 +213,13 @@ FILTER(sort)
             list_push(j, keys, value_list(key));
         }
     } else {
+        /* in lists of one, as Jinja has them: what is equal is not compared further, so undefined ones do no harm */
         keys = keys_of(j, l, path, (struct value){0}, case_sensitive);
+        for (size_t i = 0; i < keys->n; i++) {
+            struct list *key = list_new(j, 1);
+            list_push(j, key, keys->items[i]);
+            keys->items[i] = value_list(key);
+        }
     }
     list_sort(j, copy, keys, parameter_bool(j, args[0], false));
     return value_list(copy);

@@ -194,11 +194,11 @@ static void run_loop(struct jinja *j, const struct node *n, struct value items, 
         struct value item = l->after;
         if (item.type == VALUE_MISSING && !loop_fetch(j, l, &item))
             break;
-        any = true;
         loop_advance(l, item);
         if (!body || body->is_captured)
             body = scope_new(j, outer);
         body->n = 0;
+        scope_hide(j, body, &n->hidden);
         j->scope = body;
         if (loop_name)
             scope_put(j, body, loop_name, (struct value){.type = VALUE_LOOP, .loop = l});
@@ -207,9 +207,11 @@ static void run_loop(struct jinja *j, const struct node *n, struct value items, 
         j->scope = outer;
         if (flow == FLOW_BREAK)
             break;
+        any |= flow == FLOW_ON; /* an iteration that was left early does not keep "else" away, as in Jinja */
     }
     if (!any && n->other.n > 0) {
         j->scope = scope_new(j, outer);
+        scope_hide(j, j->scope, &n->hidden_other);
         (void)exec_list(j, &n->other);
         j->scope = outer;
     }
@@ -243,14 +245,15 @@ static enum flow exec_if(struct jinja *j, const struct node *n)
     return exec_list(j, &n->other);
 }
 
-/* Runs body in a scope of its own and returns what it printed. */
-static struct value capture(struct jinja *j, const struct node_list *body, enum flow *flow)
+/* Runs the body in a scope of its own and returns what it printed. */
+static struct value capture(struct jinja *j, const struct node *n, enum flow *flow)
 {
     struct builder *out = j->out;
     struct scope *scope = j->scope;
     j->scope = scope_new(j, scope);
+    scope_hide(j, j->scope, &n->hidden);
     j->out = builder_begin(j);
-    *flow = exec_list(j, body);
+    *flow = exec_list(j, &n->body);
     struct value v = builder_finish(j, j->out);
     j->out = out;
     j->scope = scope;
@@ -280,6 +283,7 @@ static struct value macro_value(struct jinja *j, const struct node *n)
 static enum flow exec_with(struct jinja *j, const struct node *n)
 {
     struct scope *outer = j->scope, *inner = scope_new(j, outer);
+    scope_hide(j, inner, &n->hidden);
     for (size_t i = 0; i + 1 < n->list.n; i += 2) {
         struct value v = eval_node(j, n->list.p[i + 1]);
         j->scope = inner;
@@ -295,7 +299,8 @@ static enum flow exec_with(struct jinja *j, const struct node *n)
 static enum flow exec_scope(struct jinja *j, const struct node *n)
 {
     struct scope *outer = j->scope;
-    j->scope = scope_new(j, outer);
+    j->scope = scope_new(j, n->name ? j->top_level : outer); /* a named block sees no loop around it */
+    scope_hide(j, j->scope, &n->hidden);
     (void)exec_list(j, &n->body);
     j->scope = outer;
     return FLOW_ON;
@@ -334,7 +339,7 @@ static enum flow exec(struct jinja *j, const struct node *n)
         assign_target(j, n->a, v);
         break;
     case NODE_SET_BLOCK:
-        v = capture(j, &n->body, &flow);
+        v = capture(j, n, &flow);
         if (flow == FLOW_ON)
             assign_target(j, n->a, filter_chain(j, n->b, v));
         break;
@@ -348,7 +353,7 @@ static enum flow exec(struct jinja *j, const struct node *n)
         break;
     }
     case NODE_FILTER_BLOCK:
-        v = capture(j, &n->body, &flow);
+        v = capture(j, n, &flow);
         if (flow == FLOW_ON)
             builder_put_value(j, j->out, filter_chain(j, n->a, v));
         break;
@@ -411,6 +416,15 @@ void jinja_charge(struct jinja *j, size_t n)
     j->steps_left -= 1 + (int64_t)(n / 64);
     if (j->steps_left < 0)
         jinja_fail(j, ERR_LIMIT, "the template takes too many steps");
+}
+
+void jinja_charge_bytes(struct jinja *j, size_t n)
+{
+    j->bytes_moved += n + 8;
+    if (j->bytes_moved >= 64) {
+        jinja_charge(j, j->bytes_moved);
+        j->bytes_moved = 0;
+    }
 }
 
 static void put_variable(struct jinja *j, const struct text *name, struct value v)
@@ -511,7 +525,8 @@ bool jinja_render(const struct jinja_template *t, const struct jinja_variable *v
         j->scope = j->root = scope_new(j, NULL);
         define_globals(j);
         define_variables(j, variables, n);
-        j->scope = j->root;
+        j->scope = j->top_level = scope_new(j, j->root);
+        scope_hide(j, j->scope, &t->hidden);
         j->out = builder_begin(j);
         (void)exec_list(j, &t->body);
         take_output(j, out);

@@ -23,6 +23,13 @@ static int64_t remainder_of(struct jinja *j, struct value v, struct value by)
     return rest.type == VALUE_INT ? rest.integer : 2;
 }
 
+/* Names are looked up in a dict, which refuses what can't be its key. */
+static void check_hashable(struct jinja *j, struct value v)
+{
+    if (!value_is_hashable(v))
+        jinja_type_error(j, "unhashable type: '%s'", value_type_name(v));
+}
+
 TEST(odd)
 {
     no_arguments(j, "odd", a);
@@ -57,12 +64,14 @@ TEST(undefined)
 TEST(filter)
 {
     no_arguments(j, "filter", a);
+    check_hashable(j, v);
     return value_bool(v.type == VALUE_STRING && find_filter((struct str){v.text->p, v.text->n}));
 }
 
 TEST(test)
 {
     no_arguments(j, "test", a);
+    check_hashable(j, v);
     return value_bool(v.type == VALUE_STRING && find_test((struct str){v.text->p, v.text->n}));
 }
 

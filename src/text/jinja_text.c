@@ -50,7 +50,7 @@ void builder_put(struct jinja *j, struct builder *b, const char *p, size_t n, bo
         return;
     if (n > j->max_output_bytes - b->n)
         jinja_fail(j, ERR_LIMIT, "a text of more than %zu bytes", j->max_output_bytes);
-    jinja_charge(j, n);
+    jinja_charge_bytes(j, n);
     if (b->n + n > b->capacity) {
         b->capacity = grown(j, b->capacity, b->n + n, 1);
         b->p = xrealloc(b->p, b->capacity);

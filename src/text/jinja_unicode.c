@@ -254,10 +254,10 @@ static void put_mapped(struct jinja *j, struct builder *b, uint32_t cp, enum let
 }
 
 /* A capital sigma behind a letter and before none has a form of its own in lower case. */
-static bool is_final_sigma(const struct text *t, size_t at)
+static bool is_final_sigma(const struct text *t, size_t word, size_t at)
 {
     uint32_t cp;
-    if (at == 0)
+    if (at <= word)
         return false;
     (void)utf8_next(t->p + utf8_back(t->p, at), &cp);
     if (!char_is_cased(cp))
@@ -278,7 +278,7 @@ static struct value map_chars(struct jinja *j, const struct text *t, case_fn fn,
 {
     struct builder *b = builder_begin(j);
     bool state = false, is_user = false;
-    size_t end = 0;
+    size_t end = 0, word = 0; /* where the text begins that str.lower() would be called with */
     for (size_t at = 0, run = 0; run < t->n && text_run(t, run, &end, &is_user); run = end) {
         while (at < end) {
             uint32_t cp;
@@ -287,11 +287,13 @@ static struct value map_chars(struct jinja *j, const struct text *t, case_fn fn,
             enum letter_case to = fn ? fn(cp, at == 0, &state, &keep) : all;
             if (keep)
                 builder_put(j, b, t->p + at, n, is_user);
-            else if (cp == 0x3a3 && to == CASE_LOWER && is_final_sigma(t, at))
+            else if (cp == 0x3a3 && to == CASE_LOWER && is_final_sigma(t, word, at))
                 builder_put_char(j, b, 0x3c2, is_user);
             else
                 put_mapped(j, b, cp, to, is_user);
             at += n;
+            if (keep || to == CASE_UPPER)
+                word = at;
         }
     }
     return builder_finish(j, b);
