@@ -330,6 +330,14 @@ bool arg_ints(struct compiler *c, const struct mil_op *op, const char *name, int
     int n_max = *n;
     const struct mil_value *v = arg_const(c, op, name);
     *n = 0;
+    if (!v && mil_arg_find(op, name)) { /* from shapes alone, else not before the run */
+        if (!mil_infer_ints(op, name, c->g.types, dst, n_max, n))
+            return compile_fail(c, ERR_UNSUPPORTED, "argument %s is not known before the run", name);
+        for (int i = 0; i < *n; i++)
+            if (dst[i] == MIL_INT_UNKNOWN)
+                return compile_fail(c, ERR_UNSUPPORTED, "argument %s is not known before the run", name);
+        return true;
+    }
     if (!v)
         return true;
     if (!mil_value_ints(v, dst, n_max, n))
@@ -360,6 +368,8 @@ bool arg_float(struct compiler *c, const struct mil_op *op, const char *name, do
 {
     const struct mil_value *v = arg_const(c, op, name);
     *dst = fallback;
+    if (!v && mil_arg_find(op, name))
+        return compile_fail(c, ERR_UNSUPPORTED, "argument %s is not known before the run", name);
     if (v && !mil_value_float(v, dst))
         return compile_fail(c, ERR_UNSUPPORTED, "argument %s: expected one number", name);
     return true;
@@ -472,7 +482,7 @@ static emit_fn emitter_of(enum mil_op_id id)
     case MIL_OP_REDUCE_MIN:
         return emit_reduce;
     default:
-        return NULL;
+        return emitter_of_more(id);
     }
 }
 

@@ -305,6 +305,13 @@ bool emit_cast(struct compiler *c, const struct mil_op *op);
 bool emit_unary(struct compiler *c, const struct mil_op *op);
 bool emit_binary(struct compiler *c, const struct mil_op *op);
 bool emit_select(struct compiler *c, const struct mil_op *op);
+bool emit_prelu(struct compiler *c, const struct mil_op *op);
+bool emit_sdpa(struct compiler *c, const struct mil_op *op);
+/* op_scalar.c: functions of one number without a kernel, and the parameters of all of them. */
+float scalar_function(int id, float v, float alpha, float beta);
+bool scalar_parameters(struct compiler *c, const struct mil_op *op, float *alpha, float *beta);
+/* op_more.c: the emitter of a rarer op, NULL when there is none. */
+emit_fn emitter_of_more(int id);
 bool emit_conv(struct compiler *c, const struct mil_op *op);
 bool emit_linear(struct compiler *c, const struct mil_op *op);
 bool emit_matmul(struct compiler *c, const struct mil_op *op);

@@ -15,12 +15,14 @@ struct elementwise {
     int rank;
     int64_t dims[MIL_RANK_MAX];
     int64_t strides[4][MIL_RANK_MAX]; /* result, then operands */
-    float alpha;
+    float alpha, beta;
 };
 
-static void unary_row(const struct kernels *k, int id, float *y, const float *x, int64_t n, float alpha)
+static void unary_row(const struct kernels *k, const struct elementwise *p, float *y, const float *x,
+                      int64_t n)
 {
-    switch (id) {
+    const float alpha = p->alpha;
+    switch (p->id) {
     case MIL_OP_EXP:
         k->exp(y, x, n);
         return;
@@ -62,7 +64,9 @@ static void unary_row(const struct kernels *k, int id, float *y, const float *x,
             y[i] = (float)(x[i] > 0 ? (double)x[i] + log1p(exp(-(double)x[i])) : log1p(exp((double)x[i])));
         return;
     default:
-        break;
+        for (int64_t i = 0; i < n; i++)
+            y[i] = scalar_function(p->id, x[i], alpha, p->beta);
+        return;
     }
 }
 
@@ -85,6 +89,10 @@ static float float_op(int id, float a, float b)
         return a > b || a != a ? a : b;
     case MIL_OP_MINIMUM:
         return a < b || a != a ? a : b;
+    case MIL_OP_POW:
+        return (float)pow((double)a, (double)b);
+    case MIL_OP_PRELU:
+        return a >= 0 ? a : a * b;
     default:
         return 0;
     }
@@ -203,18 +211,19 @@ static void row(const struct step *s, struct engine_run *r, const struct element
     } else if (p->id == MIL_OP_LOGICAL_NOT) {
         for (int64_t i = 0; i < n; i++)
             y[i * step[0]] = !x[0][i * step[1]];
-    } else if (s->out[0].repr == REPR_I32) { /* abs, square of integers */
+    } else if (s->out[0].repr == REPR_I32) { /* abs, square, sign of integers */
         for (int64_t i = 0; i < n; i++) {
             int32_t v = x[0][i * step[1]];
             y[i * step[0]] = p->id == MIL_OP_SQUARE         ? int_op(MIL_OP_MUL, v, v)
+                             : p->id == MIL_OP_SIGN         ? (v > 0) - (v < 0)
                              : v < 0 && p->id == MIL_OP_ABS ? int_op(MIL_OP_SUB, 0, v)
                                                             : v;
         }
     } else if (step[0] == 1 && step[1] == 1) {
-        unary_row(r->k, p->id, (float *)y, (const float *)x[0], n, p->alpha);
+        unary_row(r->k, p, (float *)y, (const float *)x[0], n);
     } else {
         for (int64_t i = 0; i < n; i++)
-            unary_row(r->k, p->id, (float *)y + i * step[0], (const float *)x[0] + i * step[1], 1, p->alpha);
+            unary_row(r->k, p, (float *)y + i * step[0], (const float *)x[0] + i * step[1], 1);
     }
 }
 
@@ -264,7 +273,8 @@ static bool broadcast_to(struct compiler *c, const struct value *x, int rank, co
     return x->rank <= rank || compile_fail(c, ERR_FORMAT, "operands whose shapes do not broadcast");
 }
 
-static bool emit_elementwise(struct compiler *c, const struct mil_op *op, struct value *x, int n, float alpha)
+static bool emit_elementwise(struct compiler *c, const struct mil_op *op, struct value *x, int n, float alpha,
+                             float beta)
 {
     const struct mil_type *t = var_type(c, op->outputs[0]);
     struct elementwise *p = ARENA_NEW(c->arena, struct elementwise);
@@ -289,6 +299,7 @@ static bool emit_elementwise(struct compiler *c, const struct mil_op *op, struct
     p->id = op->info->id;
     p->n_operands = n;
     p->alpha = alpha;
+    p->beta = beta;
     for (int i = 0; i < t->rank; i++) {
         p->dims[i] = t->dims[order[i]];
         p->strides[0][i] = y.strides[order[i]];
@@ -316,14 +327,38 @@ static bool emit_elementwise(struct compiler *c, const struct mil_op *op, struct
 bool emit_unary(struct compiler *c, const struct mil_op *op)
 {
     struct value x;
-    double epsilon = 0;
-    if (!operand_f32(c, op, "x", &x) || !arg_float(c, op, "epsilon", 0, &epsilon))
+    float alpha, beta;
+    if (!operand_f32(c, op, "x", &x) || !scalar_parameters(c, op, &alpha, &beta))
         return false;
-    bool integer_op =
-        op->info->id == MIL_OP_LOGICAL_NOT || op->info->id == MIL_OP_ABS || op->info->id == MIL_OP_SQUARE;
+    bool integer_op = op->info->id == MIL_OP_LOGICAL_NOT || op->info->id == MIL_OP_ABS ||
+                      op->info->id == MIL_OP_SQUARE || op->info->id == MIL_OP_SIGN;
     if (x.repr == REPR_I32 && !integer_op)
         return compile_fail(c, ERR_UNSUPPORTED, "integer operand");
-    return emit_elementwise(c, op, &x, 1, (float)epsilon);
+    return emit_elementwise(c, op, &x, 1, alpha, beta);
+}
+
+/* x where x >= 0, else alpha of its channel (axis 1) times x. */
+bool emit_prelu(struct compiler *c, const struct mil_op *op)
+{
+    struct value x[2];
+    if (!operand_f32(c, op, "x", &x[0]) || !operand_f32(c, op, "alpha", &x[1]))
+        return false;
+    if (x[0].repr != REPR_F32 || x[1].repr != REPR_F32 || x[0].rank < 2 || x[1].rank != 1 ||
+        (x[1].dims[0] != x[0].dims[1] && x[1].dims[0] != 1))
+        return compile_fail(c, ERR_FORMAT, "alpha does not fit the channels of x");
+    for (int i = x[0].rank - 1; i >= 0; i--) {
+        int64_t stride = x[1].strides[0], size = x[1].dims[0];
+        if (i == 1) {
+            x[1].dims[i] = size;
+            x[1].strides[i] = stride;
+        } else if (i > 1) {
+            x[1].dims[i] = 1;
+            x[1].strides[i] = 0;
+        }
+    }
+    x[1].dims[0] = 1;
+    x[1].rank = x[0].rank;
+    return emit_elementwise(c, op, x, 2, 0, 0);
 }
 
 static bool is_comparison(int id)
@@ -353,8 +388,10 @@ bool emit_binary(struct compiler *c, const struct mil_op *op)
         return compile_fail(c, ERR_FORMAT, "one operand is integer, the other float");
     if (!is_comparison(op->info->id) && x[0].repr != dtype_repr(var_type(c, op->outputs[0])->dtype))
         return compile_fail(c, ERR_FORMAT, "its operands and its result are of different kinds");
+    if (op->info->id == MIL_OP_POW && x[0].repr != REPR_F32)
+        return compile_fail(c, ERR_UNSUPPORTED, "integer operands");
     /* alpha marks comparisons of integers, whose representation equals that of their result */
-    return emit_elementwise(c, op, x, 2, is_comparison(op->info->id) ? 1 : 0);
+    return emit_elementwise(c, op, x, 2, is_comparison(op->info->id) ? 1 : 0, 0);
 }
 
 bool emit_select(struct compiler *c, const struct mil_op *op)
@@ -364,5 +401,5 @@ bool emit_select(struct compiler *c, const struct mil_op *op)
         return false;
     if (x[0].repr != REPR_I32 || x[1].repr != x[2].repr)
         return compile_fail(c, ERR_FORMAT, "cond is no bool, or a and b are of different kinds");
-    return emit_elementwise(c, op, x, 3, 0);
+    return emit_elementwise(c, op, x, 3, 0, 0);
 }

@@ -28,8 +28,6 @@ bool emit_concat(struct compiler *c, const struct mil_op *op)
         return compile_fail(c, ERR_FORMAT, "no values");
     if (!arg_int(c, op, "axis", 0, &axis) || !arg_bool(c, op, "interleave", false, &interleave))
         return false;
-    if (interleave)
-        return compile_fail(c, ERR_UNSUPPORTED, "interleave");
     if (axis < 0)
         axis += t->rank;
     if (axis < 0 || axis >= t->rank)
@@ -42,7 +40,7 @@ bool emit_concat(struct compiler *c, const struct mil_op *op)
             return compile_fail(c, ERR_FORMAT, "values of different rank");
     }
     enum repr repr = dtype_repr(t->dtype);
-    if (t->rank == 1 && repr == REPR_I32 && t->dims[0] <= 64) {
+    if (t->rank == 1 && repr == REPR_I32 && t->dims[0] <= 64 && !interleave) {
         struct value y = value_new(c, repr, 1, t->dims);
         struct step *s = step_new(c, "concat ints", run_concat_ints);
         s->more = parts;
@@ -55,10 +53,14 @@ bool emit_concat(struct compiler *c, const struct mil_op *op)
     struct value y = value_new_like(c, repr, t->rank, t->dims, &parts[0]);
     for (int k = 0; k < values->n; k++) {
         struct value part = y;
+        if (parts[k].rank != t->rank)
+            return compile_fail(c, ERR_UNSUPPORTED, "scalars among many values");
         part.dims[axis] = parts[k].dims[axis];
-        part.offset += at * y.strides[axis];
+        part.offset += (interleave ? k : at) * y.strides[axis];
+        if (interleave) /* equal parts: their elements in turns */
+            part.strides[axis] *= values->n;
         at += part.dims[axis];
-        if (at > t->dims[axis])
+        if (at > t->dims[axis] || (interleave && part.dims[axis] != parts[0].dims[axis]))
             return compile_fail(c, ERR_FORMAT, "the values are longer than the result");
         emit_copy(c, &parts[k], &part);
     }
@@ -144,18 +146,19 @@ bool emit_tile(struct compiler *c, const struct mil_op *op)
 
 /* ---- gather ---- */
 
-/* out[outer, index, inner] = x[outer, indices[index], inner]; i: outer, axis, n_indices, inner */
+/* out[batch, outer, index, inner] = x[batch, outer, indices[batch, index], inner]; i: outer, axis, n_indices, inner,
+ * batch */
 static void run_gather(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
 {
     const struct value *x = &s->in[0];
     const int32_t *indices = value_pointer(r, &s->in[1]);
-    int64_t n_outer = s->i[0], n_axis = s->i[1], n_indices = s->i[2], n_inner = s->i[3];
+    int64_t n_outer = s->i[0], n_axis = s->i[1], n_indices = s->i[2], n_inner = s->i[3], n_batch = s->i[4];
     const char *from = value_pointer(r, x);
     char *to = value_pointer(r, &s->out[0]);
     int64_t begin, end;
-    pool_split(n_outer * n_indices, 1, i_thread, n_threads, &begin, &end);
+    pool_split(n_batch * n_outer * n_indices, 1, i_thread, n_threads, &begin, &end);
     for (int64_t row = begin; row < end; row++) {
-        int64_t index = indices[row % n_indices];
+        int64_t index = indices[row / (n_outer * n_indices) * n_indices + row % n_indices];
         if (index < 0)
             index += n_axis;
         if (index < 0 || index >= n_axis) {
@@ -178,23 +181,28 @@ bool emit_gather(struct compiler *c, const struct mil_op *op)
     if (!operand(c, op, "x", &x) || !operand(c, op, "indices", &indices) ||
         !arg_int(c, op, "axis", 0, &axis) || !arg_int(c, op, "batch_dims", 0, &batch_dims))
         return false;
-    if (batch_dims != 0)
-        return compile_fail(c, ERR_UNSUPPORTED, "batch_dims %lld", (long long)batch_dims);
     if (axis < 0)
         axis += x.rank;
     if (axis < 0 || axis >= x.rank || indices.repr != REPR_I32)
         return compile_fail(c, ERR_FORMAT, "axis outside the table, or indices that are no integers");
+    if (batch_dims < 0 || batch_dims > axis || batch_dims > indices.rank)
+        return compile_fail(c, ERR_UNSUPPORTED, "batch_dims %lld", (long long)batch_dims);
+    for (int i = 0; i < batch_dims; i++)
+        if (x.dims[i] != indices.dims[i])
+            return compile_fail(c, ERR_FORMAT, "batch axes of different size");
     if (!to_dense(c, &x) || !to_dense(c, &indices))
         return false;
     struct value y = value_new(c, x.repr == REPR_F16 ? REPR_F32 : x.repr, t->rank, t->dims);
     struct step *s = step_new(c, "gather", run_gather);
-    s->i[0] = s->i[3] = 1;
-    for (int i = 0; i < axis; i++)
+    s->i[0] = s->i[3] = s->i[4] = 1;
+    for (int i = 0; i < batch_dims; i++)
+        s->i[4] *= x.dims[i];
+    for (int i = (int)batch_dims; i < axis; i++)
         s->i[0] *= x.dims[i];
     for (int i = (int)axis + 1; i < x.rank; i++)
         s->i[3] *= x.dims[i];
     s->i[1] = x.dims[axis];
-    s->i[2] = value_elems(&indices);
+    s->i[2] = s->i[4] > 0 ? value_elems(&indices) / s->i[4] : 0;
     s->serial = value_elems(&y) < 16384;
     step_in(c, s, x);
     step_in(c, s, indices);

@@ -1,4 +1,4 @@
-/* Ops over rows: RMS norm (fused), layer_norm, softmax, reductions. */
+/* Ops over rows: RMS norm (fused), layer_norm, softmax. */
 #include <math.h>
 #include <string.h>
 #include "engine/engine_int.h"
@@ -103,8 +103,47 @@ bool emit_rms_norm(struct compiler *c, const struct fused *f)
     return true;
 }
 
+/* Joins the last n axes of x, which are the ones named, into one. No axes named: all of them. */
+static bool last_axes(struct compiler *c, struct value *x, const int64_t *axes, int n)
+{
+    bool named[MIL_RANK_MAX] = {false};
+    int64_t dims[MIL_RANK_MAX], last = 1;
+    if (x->rank < 1)
+        return compile_fail(c, ERR_UNSUPPORTED, "a scalar");
+    for (int i = 0; i < n; i++) {
+        int64_t axis = axes[i] < 0 ? axes[i] + x->rank : axes[i];
+        if (axis < 0 || axis >= x->rank)
+            return compile_fail(c, ERR_FORMAT, "axis outside the tensor");
+        named[axis] = true;
+    }
+    if (n == 0)
+        n = x->rank;
+    else
+        for (int i = 0; i < x->rank; i++)
+            if (named[i] != (i >= x->rank - n))
+                return compile_fail(c, ERR_UNSUPPORTED, "axes other than the last ones");
+    if (n == 1)
+        return true;
+    for (int i = 0; i < x->rank; i++) {
+        if (i < x->rank - n)
+            dims[i] = x->dims[i];
+        else
+            last *= x->dims[i];
+    }
+    int rank = x->rank - n + 1;
+    dims[rank - 1] = last;
+    struct value joined;
+    if (!to_dense(c, x))
+        return false;
+    if (!view_reshape(x, rank, dims, &joined))
+        return compile_fail(c, ERR_BUG, "a dense value that can't be reshaped");
+    *x = joined;
+    return true;
+}
+
 bool emit_layer_norm(struct compiler *c, const struct mil_op *op)
 {
+    const struct mil_type *t = var_type(c, op->outputs[0]);
     struct value x, y, v;
     struct rows *p;
     int64_t axes[MIL_RANK_MAX];
@@ -114,10 +153,8 @@ bool emit_layer_norm(struct compiler *c, const struct mil_op *op)
     if (!operand_f32(c, op, "x", &x) || !arg_ints(c, op, "axes", axes, &n) ||
         !arg_float(c, op, "epsilon", 1e-5, &eps))
         return false;
-    if (x.rank < 1 || n != 1 || (axes[0] != -1 && axes[0] != x.rank - 1))
-        return compile_fail(c, ERR_UNSUPPORTED, "axes other than the last one");
-    if (!rows_new(c, &x, &y, &p))
-        return false;
+    if (x.repr != REPR_F32 || !last_axes(c, &x, axes, n) || !rows_new(c, &x, &y, &p))
+        return x.repr == REPR_F32 ? false : compile_fail(c, ERR_UNSUPPORTED, "integer operand");
     const char *const names[2] = {"gamma", "beta"};
     for (int i = 0; i < 2; i++) {
         if (!operand_optional(c, op, names[i], &v, &present) || (present && !to_f32(c, &v)))
@@ -134,6 +171,12 @@ bool emit_layer_norm(struct compiler *c, const struct mil_op *op)
     s->serial = value_elems(&x) < 16384;
     step_in(c, s, x);
     step_out(c, s, y);
+    struct value shaped;
+    if (y.rank != t->rank) {
+        if (!view_reshape(&y, t->rank, t->dims, &shaped))
+            return compile_fail(c, ERR_BUG, "a dense value that can't be reshaped");
+        y = shaped;
+    }
     set_output(c, op, 0, y);
     return true;
 }
@@ -198,98 +241,5 @@ bool emit_softmax(struct compiler *c, const struct mil_op *op)
     step_in(c, s, x);
     step_out(c, s, y);
     set_output(c, op, 0, last_to_axis(&y, (int)axis));
-    return true;
-}
-
-/* ---- reductions ---- */
-
-struct reduce {
-    int id, kept_rank, rank;
-    int64_t kept_dims[MIL_RANK_MAX], kept_strides[MIL_RANK_MAX]; /* of x; y is dense */
-    int64_t dims[MIL_RANK_MAX], strides[MIL_RANK_MAX];           /* reduced axes of x */
-    int64_t n_kept, n;
-};
-
-static void run_reduce(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
-{
-    const struct reduce *p = s->params;
-    const float *x0 = value_pointer(r, &s->in[0]);
-    float *y = value_pointer(r, &s->out[0]);
-    int64_t begin, end;
-    pool_split(p->n_kept, 1, i_thread, n_threads, &begin, &end);
-    for (int64_t item = begin; item < end; item++) {
-        int64_t at = 0, rest = item;
-        for (int i = p->kept_rank - 1; i >= 0; i--) {
-            at += rest % p->kept_dims[i] * p->kept_strides[i];
-            rest /= p->kept_dims[i];
-        }
-        double sum = 0;
-        float best = p->id == MIL_OP_REDUCE_MIN ? INFINITY : -INFINITY;
-        for (int64_t k = 0; k < p->n; k++) {
-            int64_t from = at, left = k;
-            for (int i = p->rank - 1; i >= 0; i--) {
-                from += left % p->dims[i] * p->strides[i];
-                left /= p->dims[i];
-            }
-            float v = x0[from];
-            sum += v;
-            best = p->id == MIL_OP_REDUCE_MIN ? (v < best ? v : best) : (v > best ? v : best);
-        }
-        switch (p->id) {
-        case MIL_OP_REDUCE_SUM:
-            y[item] = (float)sum;
-            break;
-        case MIL_OP_REDUCE_MEAN:
-            y[item] = (float)(sum / (double)p->n);
-            break;
-        default:
-            y[item] = best;
-            break;
-        }
-    }
-}
-
-bool emit_reduce(struct compiler *c, const struct mil_op *op)
-{
-    const struct mil_type *t = var_type(c, op->outputs[0]);
-    struct reduce *p = ARENA_NEW(c->arena, struct reduce);
-    struct value x;
-    int64_t axes[MIL_RANK_MAX];
-    int n = MIL_RANK_MAX;
-    bool reduced[MIL_RANK_MAX] = {false};
-    if (!operand_f32(c, op, "x", &x) || !arg_ints(c, op, "axes", axes, &n))
-        return false;
-    if (x.repr != REPR_F32)
-        return compile_fail(c, ERR_UNSUPPORTED, "integer operand");
-    for (int i = 0; i < x.rank && n == 0; i++)
-        reduced[i] = true;
-    for (int i = 0; i < n; i++) {
-        int64_t a = axes[i] < 0 ? axes[i] + x.rank : axes[i];
-        if (a < 0 || a >= x.rank)
-            return compile_fail(c, ERR_FORMAT, "axis outside the tensor");
-        reduced[a] = true;
-    }
-    p->id = op->info->id;
-    p->n = p->n_kept = 1;
-    for (int i = 0; i < x.rank; i++) {
-        if (reduced[i]) {
-            p->dims[p->rank] = x.dims[i];
-            p->strides[p->rank++] = x.strides[i];
-            p->n *= x.dims[i];
-        } else {
-            p->kept_dims[p->kept_rank] = x.dims[i];
-            p->kept_strides[p->kept_rank++] = x.strides[i];
-            p->n_kept *= x.dims[i];
-        }
-    }
-    struct value y = value_new(c, REPR_F32, t->rank, t->dims);
-    if (value_elems(&y) != p->n_kept)
-        return compile_fail(c, ERR_FORMAT, "its declared result shape is not what the reduction gives");
-    struct step *s = step_new(c, op->info->name, run_reduce);
-    s->params = p;
-    s->serial = value_elems(&x) < 16384;
-    step_in(c, s, x);
-    step_out(c, s, y);
-    set_output(c, op, 0, y);
     return true;
 }

@@ -17,6 +17,10 @@ static bool is_view_op(const struct mil_op *op)
     case MIL_OP_SLICE_BY_INDEX:
     case MIL_OP_SPLIT:
     case MIL_OP_TILE:
+    case MIL_OP_FLATTEN2D:
+    case MIL_OP_REVERSE:
+    case MIL_OP_SLICE_BY_SIZE:
+    case MIL_OP_CAST: /* between float types */
         return true;
     default:
         return false;

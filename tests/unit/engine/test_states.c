@@ -120,7 +120,7 @@ static float old_a_plus_3(int i)
 static void test_old_value_through_views(void **state)
 {
     (void)state;
-    for (int variant = 0; variant < 6; variant++) {
+    for (int variant = 0; variant < 11; variant++) {
         struct program p = program_begin();
         struct mil_var *a = make_state(&p, "a"), *before = read_state(&p, a), *view = before;
         const int32_t perm[2] = {1, 0};
@@ -132,11 +132,41 @@ static void test_old_value_through_views(void **state)
             view = op1(&p, "identity", before);
         else if (variant == 4)
             view = rows_of(&p, before, 0, ROWS);
+        else if (variant == 6)
+            view = mil_build_op(p.b, "cast", NULL,
+                                ARGS({.name = "x", .var = before},
+                                     {.name = "dtype", .var = mil_build_string(p.b, "fp32", NULL)}),
+                                2);
+        else if (variant == 7)
+            view = mil_build_op(p.b, "reverse", NULL,
+                                ARGS({.name = "x", .var = before},
+                                     {.name = "axes", .var = mil_build_ints(p.b, (int32_t[]){0}, 1, NULL)}),
+                                2);
+        else if (variant == 8)
+            view = mil_build_op(
+                p.b, "slice_by_size", NULL,
+                ARGS({.name = "x", .var = before},
+                     {.name = "begin", .var = mil_build_ints(p.b, (int32_t[]){0, 0}, 2, NULL)},
+                     {.name = "size", .var = mil_build_ints(p.b, (int32_t[]){ROWS, -1}, 2, NULL)}),
+                3);
+        else if (variant == 9)
+            view = mil_build_op(
+                p.b, "flatten2d", NULL,
+                ARGS({.name = "x", .var = before}, {.name = "axis", .var = mil_build_int(p.b, 1, NULL)}), 2);
         write_state(&p, a, plus(&p, before, 1));
         if (variant == 1)
             view = block_transpose(p.b, view, 2, perm, NULL);
+        if (variant == 7)
+            view = mil_build_op(p.b, "reverse", NULL,
+                                ARGS({.name = "x", .var = view},
+                                     {.name = "axes", .var = mil_build_ints(p.b, (int32_t[]){0}, 1, NULL)}),
+                                2);
         if (variant == 5)
             view = block_scale(p.b, before, 1, NULL);
+        if (variant == 10) { /* two looks behind the write */
+            struct mil_var *halves[2] = {rows_of(&p, before, 0, 3), rows_of(&p, before, 3, ROWS - 3)};
+            view = block_concat(p.b, halves, 2, 0, NULL);
+        }
         program_end(&p, &view, 1);
         const struct expected expected[] = {expect("0", N, old_a), expect("a", N, old_a_plus_1)};
         check(&p, expected, 2);
