@@ -89,4 +89,17 @@ if [ -n "$SHARED" ]; then
 else
     echo "skipped: other tools' packages need ../shared"
 fi
+
+# ---- rows of a recurrent state counted from the end: the same rows ----
+make_package "$DATA/models/qwen3_5-equal" gated -c 64 -b 16 --format mlmodelc
+cp -r gated counted
+sed -i 's/\(layers_1_gdn_state_begin_0"), val = tensor<int32, \[3\]>(\)\[3, 0, 0\]/\1[-6, 0, 0]/' counted/*chunk*.mlmodelc/model.mil
+[ "$(grep -c -- '-6, 0, 0' counted/*chunk*.mlmodelc/model.mil)" -eq 2 ] || fail "the begin of the rows was not edited"
+for how in "" --prefill; do
+    for package in gated counted; do
+        # shellcheck disable=SC2086
+        expect 0 "" "$MILKIT" logits $package $how --tokens "$(seq -s, 1 40)" -o $package.safetensors
+    done
+    cmp -s gated.safetensors counted.safetensors || fail "rows counted from the end $how: other logits"
+done
 finish
