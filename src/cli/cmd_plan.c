@@ -97,7 +97,9 @@ int cmd_plan(struct cli *c, int argc, char **argv)
         if (kind == MODEL_PATH_MLPACKAGE || kind == MODEL_PATH_MLMODELC || kind == MODEL_PATH_MLMODEL)
             ok = plan_model(package.path, function, &package, &e);
         else
-            ok = plan_package(c, &package, with_times, &e);
+            ok = (!function ||
+                  err_set(&e, ERR_USAGE, "--function: expected one model, found %s", package.path)) &&
+                 plan_package(c, &package, with_times, &e);
     }
     return ok ? 0 : cli_fail(c, &e, NULL);
 }

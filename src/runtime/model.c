@@ -118,8 +118,16 @@ static bool open_embeddings(struct model *m, const struct model_options *o, stru
             return false;
         m->per_layer_width = port->dims[2];
     }
-    return m->batch_size == 1 ||
-           plan_part(m, part, path, function, m->batch_size, "input_ids", o, &part->prefill, e);
+    if (m->batch_size == 1)
+        return true;
+    /* The chunks read the outputs in place, so the second plan's must have the rows that they count on, too. */
+    const int64_t all_ids[2] = {1, m->batch_size};
+    if (!plan_part(m, part, path, function, m->batch_size, "input_ids", o, &part->prefill, e) ||
+        !check_input(part->prefill, path, "input_ids", true, 2, all_ids, e) ||
+        !check_output(part->prefill, path, "hidden_states", m->batch_size, m->hidden_size, e))
+        return false;
+    return per_layer < 0 ||
+           check_output(part->prefill, path, "per_layer_inputs", m->batch_size, m->per_layer_width, e);
 }
 
 /* A state that is no cache of all positions, [.., .., context, ..], is written over as the context grows. */
@@ -180,6 +188,10 @@ static bool open_head(struct model *m, const struct model_options *o, struct err
             i = engine_plan_find_output(part->infer, "output_logits");
         if (i < 0)
             return err_set(e, ERR_FORMAT, "%s: %d outputs, but no %s among them", path, n, name);
+        if (engine_plan_output(part->infer, i)->is_int)
+            return err_set(e, ERR_FORMAT, "%s: output %s: expected floats, found %s", path,
+                           engine_plan_output(part->infer, i)->name,
+                           mil_dtype_name(engine_plan_output(part->infer, i)->dtype));
         m->logits_output[m->n_logits] = i;
         m->vocab_size += engine_plan_output(part->infer, i)->n_elems;
     }

@@ -25,6 +25,7 @@ expect 0 "round" "$MILKIT" plan $chunk.mlpackage --function infer --precision fp
 expect 0 "gather" "$MILKIT" plan tiny/qwen_embeddings.mlpackage
 
 expect 2 "no function decode" "$MILKIT" plan $chunk.mlpackage --function decode
+expect 2 "expected one model" "$MILKIT" plan tiny --function infer
 expect 2 "expected" "$MILKIT" plan
 expect 2 "precision" "$MILKIT" plan tiny --precision double
 expect 2 "precision" "$MILKIT" plan $chunk.mlpackage --precision double
@@ -81,6 +82,28 @@ refused model.mil
 break_package
 sed -i 's/layer_norm(/layer_morn(/' $first/model.mil
 expect 3 layer_morn "$MILKIT" plan broken
+# embeddings that answer a batch with one row, which the chunk would read beyond
+edit_embeddings() { # edit_embeddings TYPE OPS: hidden_states by OPS of all_rows
+    sed -i -e 's/> hidden_states = gather/> all_rows = gather/' -e 's/\[name = string("hidden_states")\];/[name = string("all_rows")];/' \
+        broken/qwen_embeddings.mlmodelc/model.mil
+    printf '%s\n' "$2" >broken/ops.txt
+    sed -i '/> all_rows = gather/r broken/ops.txt' broken/qwen_embeddings.mlmodelc/model.mil
+    grep -q "$1 hidden_states" broken/qwen_embeddings.mlmodelc/model.mil || fail "the embeddings were not edited"
+}
+break_package
+edit_embeddings 'tensor<fp16, \[1, 1, 192\]>' 'tensor<int32, [3]> first = const()[name = string("first"), val = tensor<int32, [3]>([0, 0, 0])];
+tensor<int32, [3]> last = const()[name = string("last"), val = tensor<int32, [3]>([1, 1, 192])];
+tensor<fp16, [1, 1, 192]> hidden_states = slice_by_index(begin = first, end = last, x = all_rows)[name = string("hidden_states")];'
+refused "expected floats [1, 8, 192], found fp16 [1, 1, 192]"
+# a gain of 192 elements that is a view of one
+break_package
+edit_embeddings 'tensor<fp16, \[1, ?, 192\]>' 'tensor<fp16, [1]> one = const()[name = string("one"), val = tensor<fp16, [1]>([0x1p+0])];
+tensor<int32, [1]> reps = const()[name = string("reps"), val = tensor<int32, [1]>([192])];
+tensor<fp16, [192]> gain = tile(reps = reps, x = one)[name = string("gain")];
+tensor<int32, [1]> axes = const()[name = string("axes"), val = tensor<int32, [1]>([-1])];
+fp16 epsilon = const()[name = string("epsilon"), val = fp16(0x1p-10)];
+tensor<fp16, [1, ?, 192]> hidden_states = layer_norm(axes = axes, epsilon = epsilon, gamma = gain, x = all_rows)[name = string("hidden_states")];'
+refused "gamma must be a constant"
 break_package
 rm -r broken/qwen_FFN_PF_chunk_02of02.mlmodelc
 refused "chunk 2 of 2"
