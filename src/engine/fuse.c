@@ -467,7 +467,8 @@ static void fuse_attention(struct compiler *c, const struct mil_op *softmax)
     if (!k || !v || repeat_k != repeat_v)
         return;
     const struct mil_type *kt = type_of(c, k), *vt = type_of(c, v);
-    if (t->dims[1] != kt->dims[kt->rank - 3] * repeat_k || type_of(c, q)->dims[3] != kt->dims[kt->rank - 1])
+    if (t->dims[1] < 1 || t->dims[1] != kt->dims[kt->rank - 3] * repeat_k ||
+        type_of(c, q)->dims[3] != kt->dims[kt->rank - 1])
         return;
     if (kt->rank < 3 || vt->rank < 3 || vt->dims[vt->rank - 3] != kt->dims[kt->rank - 3] ||
         vt->dims[vt->rank - 2] != kt->dims[kt->rank - 2])

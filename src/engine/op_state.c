@@ -238,6 +238,10 @@ static bool emit_update_into(struct compiler *c, const struct mil_op *op, const 
         p->from[i] = squeeze[i] ? 0 : update.strides[k++];
         if (p->step[i] < 1)
             return compile_fail(c, ERR_UNSUPPORTED, "stride %lld", (long long)p->step[i]);
+        /* Holds for no begin; past this the run's own check can't overflow. */
+        if (p->dims[i] > 1 && p->step[i] > (p->limits[i] - 1) / (p->dims[i] - 1))
+            return compile_fail(c, ERR_FORMAT, "%lld rows with stride %lld do not fit axis %d of %lld",
+                                (long long)p->dims[i], (long long)p->step[i], i, (long long)p->limits[i]);
     }
     if (p->rank == 0)
         return compile_fail(c, ERR_UNSUPPORTED, "an update of a scalar");
