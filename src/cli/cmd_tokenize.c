@@ -170,6 +170,8 @@ static bool answer_lines(struct cli *c, const struct tokenizer *t, const struct 
 /* DIR: a folder, or a file in it, as the meta.yaml of a package. */
 static bool open_tokenizer(const char *path, struct tokenizer **t, struct err *e)
 {
+    if (!path_exists(path))
+        return err_set(e, ERR_IO, "%s: no such file or folder", path);
     char *folder = path_is_folder(path) || has_suffix(path, ".json") ? xstrdup(path) : path_folder(path);
     bool ok = tokenizer_open(t, folder, e);
     free(folder);

@@ -235,8 +235,10 @@ bool mil_compile_as(const char *path, const char *out, bool replace, const struc
         goto done;
     if (!copy_weights(m, out_folder_path(folder), e) ||
         !write_bundle(m, out_folder_path(folder), class_name, model_name, mlmodel->data, mlmodel->bytes,
-                      versions, e))
+                      versions, e)) {
+        err_wrap(e, "%s", path);
         goto done;
+    }
     ok = out_folder_commit(folder, e);
     folder = NULL;
 done:

@@ -6,6 +6,7 @@
 #include "runtime/package.h"
 
 #define JSON_BYTES_MAX ((size_t)64 << 20)
+#define EOS_MAX 1024
 
 static bool is_model(const char *path)
 {
@@ -78,12 +79,12 @@ static char *find_part(const struct package *p, const char *key_value, const cha
 
 static bool missing_part(const struct package *p, const char *part, const char *key_value, struct err *e)
 {
-    return err_set(e, ERR_FORMAT, "%s: no model for the %s: expected %s%s.mlmodelc or .mlpackage", p->path,
-                   part,
-                   key_value               ? key_value
-                   : p->meta->model_prefix ? p->meta->model_prefix
-                                           : "llama",
-                   key_value ? " as" : "_...");
+    const char *prefix = p->meta->model_prefix ? p->meta->model_prefix : "llama";
+    int n = (int)(key_value ? stem_length(key_value) : strlen(prefix));
+    return err_set(
+        e, ERR_FORMAT,
+        "%s: no model for the %s: expected %.*s%s as .mlmodelc or .mlpackage, found neither complete",
+        p->path, part, n, key_value ? key_value : prefix, key_value ? "" : "_...");
 }
 
 /* The name of chunk i (1-based) out of the first chunk's name; old names without a chunk number get one. */
@@ -122,12 +123,16 @@ static bool find_chunks(struct package *p, struct err *e)
 
 /* ---- stop ids and sampling ---- */
 
-static void add_eos(struct package *p, int64_t id)
+/* Ids beyond the range of tokens stop nothing. Real models have a handful; the limit keeps a hostile list short. */
+static void add_eos(struct package *p, double number)
 {
-    if (id < 0 || id > INT32_MAX || package_is_eos(p, (int32_t)id))
+    if (!(number >= 0 && number <= INT32_MAX) || p->n_eos == EOS_MAX)
+        return;
+    int32_t id = (int32_t)number;
+    if (package_is_eos(p, id))
         return;
     p->eos = xrealloc(p->eos, sizeof *p->eos * (size_t)(p->n_eos + 1));
-    p->eos[p->n_eos++] = (int32_t)id;
+    p->eos[p->n_eos++] = id;
 }
 
 /* One id or a list; anything else is left alone (null is common). */
@@ -135,11 +140,11 @@ static void add_eos_json(struct package *p, const cJSON *object)
 {
     const cJSON *item = json_get(object, "eos_token_id");
     if (cJSON_IsNumber(item))
-        add_eos(p, (int64_t)item->valuedouble);
+        add_eos(p, item->valuedouble);
     if (cJSON_IsArray(item))
         for (const cJSON *i = item->child; i; i = i->next)
             if (cJSON_IsNumber(i))
-                add_eos(p, (int64_t)i->valuedouble);
+                add_eos(p, i->valuedouble);
 }
 
 static bool read_optional_json(const struct package *p, const char *name, cJSON **out, struct err *e)
@@ -294,7 +299,7 @@ void package_add_tokenizer_eos(struct package *p, const struct tokenizer *t)
     if (cJSON_IsString(item))
         token = item->valuestring;
     if (token)
-        add_eos(p, tokenizer_id(t, token));
+        add_eos(p, (double)tokenizer_id(t, token));
     cJSON_Delete(config);
 }
 

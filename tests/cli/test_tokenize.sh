@@ -41,6 +41,7 @@ expect 2 "expected a package" "$MILKIT" tokenize
 expect 2 "--jsonl" "$MILKIT" tokenize "$tiny" text --jsonl
 expect 2 "token ids" "$MILKIT" tokenize "$tiny" --decode "1,x"
 expect 1 "tokenizer.json" "$MILKIT" tokenize "$SCRATCH" text
+expect 1 "$SCRATCH/nowhere: no such file or folder" "$MILKIT" tokenize "$SCRATCH/nowhere" text
 echo '{"text": 7}' >bad.jsonl
 expect 4 "line 1" "$MILKIT" tokenize "$tiny" --jsonl <bad.jsonl
 printf '{"text": "a"}\n{"ids": [1.5]}\n' >bad.jsonl
