@@ -35,7 +35,7 @@ static const struct cli_option *option_find(const struct cli_option *options, in
     return NULL;
 }
 
-/* The long name nearest to what was typed, NULL when none is near. */
+/* The long name nearest to what was typed, NULL when none is near: at most three letters apart, and less than half. */
 static const char *option_nearest(const struct cli_option *options, int n_options, const char *typed,
                                   char dst[64])
 {
@@ -51,7 +51,7 @@ static const char *option_nearest(const struct cli_option *options, int n_option
                 memcpy(name, p, length);
                 name[length] = '\0';
                 int distance = cli_word_distance(typed, name);
-                if (distance < best) {
+                if (distance < best && 2 * (size_t)distance < length - 2) {
                     best = distance;
                     memcpy(dst, name, length + 1);
                     result = dst;
@@ -205,7 +205,7 @@ int cli_fail(const struct cli *c, const struct err *e, const char *hint)
 {
     fflush(stdout);
     if (e->code == ERR_CANCELLED)
-        fprintf(stderr, "%s: interrupted\n", c->program);
+        fprintf(stderr, "%s: %s\n", c->program, strstr(e->msg, "interrupted") ? e->msg : "interrupted");
     else
         fprintf(stderr, "%s: error: %s\n", c->program, e->msg[0] ? e->msg : "failed");
     if (hint)
