@@ -209,7 +209,7 @@ static bool make_prompt(struct conversation *c, bool *opens_thinking, struct err
     size_t n_dropped = c->n_dropped;
     if (c->max_tokens >= 0 && c->max_tokens < room)
         room = c->max_tokens;
-    for (;;) {
+    for (bool is_full = false;; is_full = true) {
         struct jinja_output text = {0};
         bool ok = render(c, &text, e) && encode(c, &text, e);
         *opens_thinking = ok && c->template &&
@@ -217,7 +217,9 @@ static bool make_prompt(struct conversation *c, bool *opens_thinking, struct err
         jinja_output_free(&text);
         if (!ok)
             return false;
-        if ((int64_t)c->known_ids.n + room <= context || !drop_oldest(c))
+        /* What goes makes room for some turns, since all that stays is computed again. */
+        int64_t n_ids = (int64_t)c->known_ids.n;
+        if ((n_ids + room <= context && (!is_full || n_ids <= context / 2)) || !drop_oldest(c))
             break;
     }
     if (c->known_ids.n == 0)
@@ -227,12 +229,11 @@ static bool make_prompt(struct conversation *c, bool *opens_thinking, struct err
                        "the message with what belongs to it has %zu tokens, the package's context holds %lld",
                        c->known_ids.n, (long long)context);
     if (c->n_dropped > n_dropped)
-        log_warn(&c->cli->log,
-                 "the context of %lld tokens is full: the oldest %zu message%s dropped, the model does not "
-                 "see %s any more",
-                 (long long)context, c->n_dropped - n_dropped,
-                 c->n_dropped - n_dropped == 1 ? " was" : "s were",
-                 c->n_dropped - n_dropped == 1 ? "it" : "them");
+        log_warn(
+            &c->cli->log,
+            "the context of %lld tokens is full: the oldest messages (%zu) are dropped, the %zu tokens that "
+            "are left are computed again",
+            (long long)context, c->n_dropped - n_dropped, c->known_ids.n);
     return true;
 }
 
