@@ -203,9 +203,11 @@ bool cli_parse(struct cli *c, int argc, char **argv, const struct cli_option *op
 
 int cli_fail(const struct cli *c, const struct err *e, const char *hint)
 {
+    const char *why = strstr(e->msg, "interrupted");
     fflush(stdout);
     if (e->code == ERR_CANCELLED)
-        fprintf(stderr, "%s: %s\n", c->program, strstr(e->msg, "interrupted") ? e->msg : "interrupted");
+        /* without where it happened, but with what was kept */
+        fprintf(stderr, "%s: %s\n", c->program, why ? why : "interrupted");
     else
         fprintf(stderr, "%s: error: %s\n", c->program, e->msg[0] ? e->msg : "failed");
     if (hint)

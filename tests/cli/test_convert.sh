@@ -164,6 +164,21 @@ if [ "$(df --output=avail -k . | tail -1)" -gt 4000000 ]; then
         grep -q interrupted err.txt || fail "SIG$signal: no message"
         nothing_left stopped
     done
+    # with a part finished: it is kept, and the message says how to go on
+    "$MILKIT" convert large -o stopped 2>err.txt &
+    pid=$!
+    for _ in $(seq 400); do
+        [ -n "$(find . -path '*stopped.tmp-*lm_head*' -name 'weight.bin*' -size +1M 2>/dev/null)" ] && break
+        sleep 0.05
+    done
+    kill -INT $pid
+    wait $pid
+    got=$?
+    [ $got -eq 130 ] || fail "in the head: expected status 130, found $got ($(tail -1 err.txt))"
+    grep -q "interrupted; finished parts are kept (2 of 3), --resume" err.txt || fail "in the head: $(tail -1 err.txt)"
+    [ ! -e stopped ] || fail "an unfinished package under its final name"
+    ls -d .stopped.tmp-* >/dev/null 2>&1 || fail "the finished parts were not kept"
+    rm -rf .stopped.tmp-*
     rm -rf large
 else
     echo "skipped: interruption needs 4 GB of disk"
