@@ -95,8 +95,8 @@ static void decompose_compat(struct points *l, uint32_t cp)
 {
     utf8proc_int32_t parts[32];
     int boundary = 0;
-    utf8proc_ssize_t n = utf8proc_decompose_char((utf8proc_int32_t)cp, parts, 32,
-                                                 UTF8PROC_STABLE | UTF8PROC_COMPAT, &boundary);
+    utf8proc_ssize_t n = utf8proc_decompose_char(
+        (utf8proc_int32_t)cp, parts, 32, UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT, &boundary);
     for (utf8proc_ssize_t i = 0; i < n && i < 32; i++)
         push_point(l, (uint32_t)parts[i]);
 }

@@ -305,15 +305,16 @@ bool regex_new_literal(struct regex **out, const char *text, struct err *e)
 
 bool regex_new_builtin(struct regex **out, enum regex_builtin which, struct err *e)
 {
+    const struct unicode_set punctuation = unicode_punctuation();
     struct buf pattern;
     buf_init(&pattern, MAX_PATTERN_BYTES * 64);
     switch (which) {
     case REGEX_WHITE:
         buf_puts(&pattern, "[" WHITE "]");
         break;
-    case REGEX_PUNCTUATION: /* and what ASCII has of symbols */
-        buf_puts(&pattern, "[$+<=>\\^`|~");
-        append_named(&pattern, "P");
+    case REGEX_PUNCTUATION:
+        buf_putc(&pattern, '[');
+        unicode_set_append(&pattern, &punctuation, false, false);
         buf_putc(&pattern, ']');
         break;
     case REGEX_WORD_OR_OTHER:

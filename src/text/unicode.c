@@ -164,6 +164,11 @@ bool unicode_set_find(struct unicode_set *out, const char *name, size_t n)
     return false;
 }
 
+struct unicode_set unicode_punctuation(void)
+{
+    return (struct unicode_set){.ranges = punctuation_runs, .n_ranges = N_OF(punctuation_runs) / 2};
+}
+
 struct range {
     uint32_t first, last;
 };

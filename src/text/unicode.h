@@ -56,6 +56,8 @@ struct unicode_set {
 };
 /* False for a name that is not known. */
 bool unicode_set_find(struct unicode_set *out, const char *name, size_t n);
+/* What the library's own code takes for punctuation: that of Unicode 8.0, and symbols of ASCII. */
+struct unicode_set unicode_punctuation(void);
 /* Appends the set (negated: its complement) as ranges of a class of PCRE2, large ones first, which is the order in
  * which they are tried. newer: only what was assigned after Unicode 14.0. */
 void unicode_set_append(struct buf *out, const struct unicode_set *set, bool negated, bool newer);

@@ -1,5 +1,5 @@
-/* General categories of Unicode 16.0; the flag is set where NFC (9.0) may change a character or what is
- * before it. Scripts are pairs of first and last code point.
+/* General categories of Unicode 16.0; the flag is set where NFC (9.0) may change a character or what
+ * is before it. Scripts are pairs of first and last code point.
  * Written by tests/oracle/make_unicode_tables.py. */
 #ifndef MILKIT_TEXT_UNICODE_CATEGORY_TABLE_H
 #define MILKIT_TEXT_UNICODE_CATEGORY_TABLE_H

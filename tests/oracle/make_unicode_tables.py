@@ -104,7 +104,7 @@ def category_table(path, category, unsafe, scripts):
             while end < 0x110000 and values[end] == value:
                 end += 1
             # leave the first of a row that takes turns to it
-            if end - cp > 1 and value == upper and end + 3 < 0x110000 and values[end:end + 3] == [lower, upper, lower]:
+            if end - cp > 1 and value == upper and values[end:end + 3] == [lower, upper, lower]:
                 end -= 1
         starts.append((cp, value))
         cp = end
@@ -119,10 +119,11 @@ def category_table(path, category, unsafe, scripts):
     body += c_array("uint32_t", "newer_runs", ["0x%x,0x%x" % tuple(run) for run in runs(
         cp for cp in category if category[cp] != "Cn" and unicodedata.category(chr(cp)) == "Cn")])
     for name in SCRIPTS:
-        body += "\n" + c_array("uint32_t", "script_" + name.lower(), ["0x%x,0x%x" % tuple(run) for run in runs(scripts[name])])
+        ranges = ["0x%x,0x%x" % tuple(run) for run in runs(scripts[name])]
+        body += "\n" + c_array("uint32_t", "script_" + name.lower(), ranges)
     write_header(path, "MILKIT_TEXT_UNICODE_CATEGORY_TABLE_H",
-                 "General categories of Unicode 16.0; the flag is set where NFC (9.0) may change a character or what is\n"
-                 " * before it. Scripts are pairs of first and last code point.", body)
+                 "General categories of Unicode 16.0; the flag is set where NFC (9.0) may change a character or what\n"
+                 " * is before it. Scripts are pairs of first and last code point.", body)
 
 
 def combining_classes(nfd):
@@ -175,7 +176,12 @@ def case_runs(lower):
     return out
 
 
-def normal_tables(path, classes, made_of, compat, lower):
+def punctuation_table(punctuation):
+    body = "\n/* First and last of what the Punctuation pre-tokenizer takes for it. */\n"
+    return body + c_array("uint32_t", "punctuation_runs", ["0x%x,0x%x" % tuple(run) for run in runs(punctuation)])
+
+
+def normal_tables(path, classes, made_of, compat, lower, punctuation):
     nfc = normalizers.NFC()
     class_runs = []
     for cp, number in sorted(classes.items()):
@@ -199,8 +205,9 @@ def normal_tables(path, classes, made_of, compat, lower):
     body += c_array("uint32_t", "compat_runs", ["%d,%d" % tuple(run) for run in runs(compat)])
     body += "\n/* first, last, step (0: only one), what to add */\n"
     body += c_array("int32_t", "lower_runs", [",".join(map(str, run)) for run in case_runs(lower)])
+    body += punctuation_table(punctuation)
     write_header(path + "unicode_case_table.h", "MILKIT_TEXT_UNICODE_CASE_TABLE_H",
-                 "Compatibility (Unicode 9.0) and lower case.", body)
+                 "Compatibility (Unicode 9.0), lower case, and punctuation (Unicode 8.0).", body)
 
 
 # --- goldens ------------------------------------------------------------------------------------------------------
@@ -272,7 +279,7 @@ def main():
     lower = {cp: lowercase.normalize_str(chr(cp)) for cp in ALL if lowercase.normalize_str(chr(cp)) != chr(cp)}
     assert [cp for cp, text in lower.items() if len(text) > 1] == [0x130]
     category_table(root + "/src/text/unicode_category_table.h", category, unsafe, scripts)
-    normal_tables(root + "/src/text/", classes, made_of, compat, lower)
+    normal_tables(root + "/src/text/", classes, made_of, compat, lower, members(pre_tokenizers.Punctuation("removed")))
     found = {name: {cp for cp in category if category[cp] == name} for name in CATEGORIES}
     for name in ["L", "N", "M"]:
         found[name] = of_pattern(r"\p{%s}" % name)
@@ -286,4 +293,5 @@ def main():
         write_sweep(root + "/tests/data/unicode/sweep.jsonl")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -320,6 +320,72 @@ static void test_refused(void **state)
     assert_non_null(strstr(err.msg, "nothing-here"));
 }
 
+/* The file beside tokenizer.json asks twice before blanks go: so does transformers for BPE. */
+static void test_clean_up(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config, *text;
+    } cases[] = {
+        {NULL, "a , b"},
+        {"{\"clean_up_tokenization_spaces\":true}", "a , b"},
+        {"{\"clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output\":true}", "a , b"},
+        {"{\"clean_up_tokenization_spaces\":true,"
+         "\"clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output\":true}",
+         "a, b"},
+    };
+    static const char json[] =
+        "{\"decoder\":{\"type\":\"ByteLevel\"},\"pre_tokenizer\":" BYTE_LEVEL
+        ",\"model\":{\"vocab\":{\"a\":0,\"b\":1,\"\\u0120\":2,\",\":3},\"merges\":[]}}";
+    const char *folder = "tokenizer_clean_up";
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct tokenizer *t = NULL;
+        path_remove_tree(folder, NULL);
+        ASSERT_OK(folder_make(folder, e));
+        ASSERT_OK(file_write("tokenizer_clean_up/tokenizer.json", json, strlen(json), e));
+        if (cases[i].config)
+            ASSERT_OK(file_write("tokenizer_clean_up/tokenizer_config.json", cases[i].config,
+                                 strlen(cases[i].config), e));
+        ASSERT_OK(tokenizer_open(&t, folder, e));
+        assert_text(t, (const int32_t[]){0, 2, 3, 2, 1}, 5, false, cases[i].text);
+        tokenizer_free(t);
+    }
+    static const char bad[] = "{\"clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output\":";
+    struct tokenizer *t = NULL;
+    struct err err = {0};
+    ASSERT_OK(file_write("tokenizer_clean_up/tokenizer_config.json", bad, strlen(bad), e));
+    assert_false(tokenizer_open(&t, folder, &err));
+    assert_non_null(strstr(err.msg, "tokenizer_config.json"));
+    path_remove_tree(folder, NULL);
+}
+
+/* Long texts of characters are cut where no merge joins; that must not show, nor where byte tokens merge. */
+static void test_cuts(void **state)
+{
+    (void)state;
+    struct buf json;
+    buf_init(&json, 1 << 20);
+    for (int with_byte_merge = 0; with_byte_merge < 2; with_byte_merge++) {
+        buf_clear(&json);
+        buf_puts(&json, "{\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"vocab\":{");
+        for (int b = 0; b < 256; b++)
+            buf_printf(&json, "\"<0x%02X>\":%d,", (unsigned)b, b);
+        buf_puts(&json,
+                 "\"a\":256,\"b\":257,\"c\":258,\"ab\":259,\"abc\":260,\"<0xC3><0xA9>\":261,\"bc\":262},"
+                 "\"merges\":[\"b c\",\"a b\",\"ab c\"");
+        buf_puts(&json, with_byte_merge ? ",\"<0xC3> <0xA9>\"]}}" : "]}}");
+        struct tokenizer *t = parse(json.p);
+        assert_ids(t, "abcacb", 6, false, "256 262 256 258 257");
+        assert_ids(t,
+                   "ab\xc3\xa9"
+                   "ba",
+                   6, false, with_byte_merge ? "259 261 257 256" : "259 195 169 257 256");
+        assert_ids(t, "\xc3\xa9\xc3\xa9", 4, false, with_byte_merge ? "261 261" : "195 169 195 169");
+        tokenizer_free(t);
+    }
+    buf_fini(&json);
+}
+
 /* Every prefix of a real file is refused, none is read beyond its end. */
 static void test_cut_files(void **state)
 {
@@ -549,6 +615,7 @@ int main(void)
         cmocka_unit_test(test_added_tokens),       cmocka_unit_test(test_split_behaviors),
         cmocka_unit_test(test_regex_dialect),      cmocka_unit_test(test_empty_matches),
         cmocka_unit_test(test_byte_level_options), cmocka_unit_test(test_characters),
+        cmocka_unit_test(test_clean_up),           cmocka_unit_test(test_cuts),
         cmocka_unit_test(test_template),           cmocka_unit_test(test_refused),
         cmocka_unit_test(test_cut_files),          cmocka_unit_test(test_broken_utf8),
         cmocka_unit_test(test_long_texts),         cmocka_unit_test(test_words_as_defined),

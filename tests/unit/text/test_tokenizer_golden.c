@@ -186,30 +186,32 @@ static void test_qwen3_marks(void **state)
     free(taker);
 }
 
-/* tiny with other added tokens, normalizers, pre-tokenizers and decoders. */
-static void test_variants(void **state)
+/* A tokenizer with other added tokens, normalizers, pre-tokenizers, decoders and post-processors. */
+static void check_variants(const char *base_file, const char *file, int n_expected)
 {
-    (void)state;
     cJSON *base = NULL;
     char *text;
     size_t bytes;
     int n_lines = 0;
     n_bad = 0;
-    ASSERT_OK(json_read_file(&base, MILKIT_TEST_DATA "/models/qwen3-tiny/tokenizer.json", 1 << 20, e));
-    ASSERT_OK(file_read(&text, &bytes, DATA "variants.jsonl", 16 << 20, e));
+    ASSERT_OK(json_read_file(&base, base_file, 1 << 20, e));
+    ASSERT_OK(file_read(&text, &bytes, file, 16 << 20, e));
     for (char *p = text, *end; p < text + bytes; p = end + 1, n_lines++) {
         end = strchr(p, '\n');
         cJSON *line = NULL, *json = cJSON_Duplicate(base, true);
-        ASSERT_OK(json_line_parse(&line, p, (size_t)(end - p), "variants.jsonl", e));
+        ASSERT_OK(json_line_parse(&line, p, (size_t)(end - p), file, e));
         const char *name = json_get(line, "name")->valuestring;
         for (const cJSON *part = json_get(line, "replace")->child; part; part = part->next)
             cJSON_ReplaceItemInObjectCaseSensitive(json, part->string, cJSON_Duplicate(part, true));
         char *printed = cJSON_PrintUnformatted(json);
         struct tokenizer *t = NULL;
         ASSERT_OK(tokenizer_parse(&t, printed, strlen(printed), name, e));
+        tokenizer_set_clean_up(t, cJSON_IsTrue(json_get(line, "clean_up")));
         for (const cJSON *c = json_get(line, "cases")->child; c; c = c->next) {
-            struct ids ids = read_ids(json_get(c, "ids"));
-            check_encode(t, json_get(c, "text"), json_get(c, "ids"), false, name, n_lines);
+            const cJSON *plain = json_get(c, "ids"), *special = json_get(c, "ids_special");
+            struct ids ids = read_ids(plain);
+            check_encode(t, json_get(c, "text"), plain, false, name, n_lines);
+            check_encode(t, json_get(c, "text"), special ? special : plain, true, name, n_lines);
             check_decode(t, &ids, json_get(c, "decoded"), false, name, n_lines);
             ids_free(&ids);
         }
@@ -218,18 +220,31 @@ static void test_variants(void **state)
         cJSON_Delete(json);
         cJSON_Delete(line);
     }
-    assert_int_equal(n_lines, 22);
+    assert_int_equal(n_lines, n_expected);
     assert_int_equal(n_bad, 0);
     free(text);
     cJSON_Delete(base);
 }
 
+static void test_variants(void **state)
+{
+    (void)state;
+    check_variants(MILKIT_TEST_DATA "/models/qwen3-tiny/tokenizer.json", DATA "variants.jsonl", 42);
+}
+
+static void test_characters(void **state)
+{
+    (void)state;
+    check_variants(DATA "characters.tokenizer.json", DATA "characters.variants.jsonl", 15);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tiny),     cmocka_unit_test(test_tiny35), cmocka_unit_test(test_qwen3),
-        cmocka_unit_test(test_llama3_1), cmocka_unit_test(test_gemma3), cmocka_unit_test(test_qwen3_marks),
-        cmocka_unit_test(test_variants),
+        cmocka_unit_test(test_tiny),     cmocka_unit_test(test_tiny35),
+        cmocka_unit_test(test_qwen3),    cmocka_unit_test(test_llama3_1),
+        cmocka_unit_test(test_gemma3),   cmocka_unit_test(test_qwen3_marks),
+        cmocka_unit_test(test_variants), cmocka_unit_test(test_characters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
