@@ -30,10 +30,15 @@ static double token_nll(const float *logits, int64_t n, int32_t next)
 static bool score(void *context, int64_t position, const float *logits, struct err *e)
 {
     struct eval *v = context;
-    (void)e;
     if ((size_t)position + 1 >= v->n)
         return true;
     double nll = token_nll(logits, v->vocab_size, v->ids[position + 1]);
+    if (!isfinite(nll))
+        return err_set(
+            e, ERR_MISMATCH,
+            "token %d at position %lld of a window has no finite likelihood: the package's logits are not "
+            "numbers, or rule the token out",
+            v->ids[position + 1], (long long)position + 1);
     v->nll += nll;
     v->nll_squared += nll * nll;
     v->n_predicted++;

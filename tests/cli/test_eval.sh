@@ -62,6 +62,17 @@ if [ -e /dev/full ]; then
     [ $? -eq 1 ] || fail "full disk: expected status 1"
 fi
 
+# logits that are no numbers have no perplexity, and JSON has no such number
+cp -r tiny nan
+find nan -path '*lm_head*' -name weight.bin | while read -r file; do
+    printf '\000\176' | dd of="$file" bs=1 seek=$(($(wc -c <"$file") - 2)) conv=notrunc 2>/dev/null
+done
+for how in "" --json; do
+    # shellcheck disable=SC2086
+    expect 5 "no finite likelihood" "$MILKIT" eval nan --text "$DATA/models/eval.txt" --tokens 10 $how
+    [ ! -s out.txt ] || fail "a perplexity that is no number was printed"
+done
+
 # Ctrl-C
 MILKIT_CPU=scalar "$MILKIT" eval tiny --text "$DATA/models/eval.txt" --window 16 -t 1 >out.txt 2>err.txt &
 pid=$!
