@@ -3,6 +3,7 @@
 #include <string.h>
 #include "cli/cli.h"
 #include "convert/convert.h"
+#include "format/hub.h"
 
 #define SYNOPSIS "CHECKPOINT -o DIR [OPTIONS]"
 
@@ -167,10 +168,15 @@ int cmd_convert(struct cli *c, int argc, char **argv)
     o.settings.split_lm_head = (int)numbers[3];
     o.settings.gdn_chunk = (int)numbers[5];
     o.n_threads = (int)numbers[4];
+    char *checkpoint = NULL;
+    if (!hub_resolve(&checkpoint, o.checkpoint, &e))
+        return cli_fail(c, &e, NULL);
+    o.checkpoint = checkpoint;
     if (!convert_run(&o, &report, &e))
         ok = false;
     else
         print_report(c, &o, &report);
     convert_report_fini(&report);
+    free(checkpoint);
     return ok ? 0 : cli_fail(c, &e, NULL);
 }
