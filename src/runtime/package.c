@@ -158,6 +158,19 @@ static bool read_optional_json(const struct package *p, const char *name, cJSON 
     return ok;
 }
 
+/* The sampler's ranges: outside of them it is the file that is wrong, not who calls. Some write -1 for no top_k. */
+static bool check_sampling(struct package_sampling *s, bool is_used, bool from_meta, struct err *e)
+{
+    if (s->top_k < 0)
+        s->top_k = 0;
+    if (!is_used || (s->temperature >= 0 && s->temperature <= 100 && s->top_p > 0 && s->top_p <= 1))
+        return true;
+    return err_set(
+        e, ERR_FORMAT,
+        "%s: sampling: expected a temperature of 0 to 100 and a top_p above 0, at most 1, found %g and %g",
+        from_meta ? "meta.yaml" : "generation_config.json", s->temperature, s->top_p);
+}
+
 static bool read_configs(struct package *p, struct err *e)
 {
     cJSON *generation = NULL, *config = NULL;
@@ -186,7 +199,7 @@ static bool read_configs(struct package *p, struct err *e)
             goto done;
         p->has_sampling = p->sampling.do_sample;
     }
-    ok = true;
+    ok = check_sampling(&p->sampling, p->has_sampling, m->has_recommended_sampling, e);
 done:
     cJSON_Delete(generation);
     cJSON_Delete(config);

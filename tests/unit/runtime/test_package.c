@@ -294,6 +294,8 @@ static void test_stop_ids(void **state)
     (void)state;
     expect_eos(with_configs(NULL, NULL, NULL), NULL, 0);
     expect_eos(with_configs("{\"eos_token_id\": 7}", NULL, NULL), (int32_t[]){7}, 1);
+    expect_eos(with_configs("{\"eos_token_id\": [1e300, -1e300, 4294967303, 7]}", NULL, NULL), (int32_t[]){7},
+               1);
     expect_eos(with_configs("{\"eos_token_id\": [7, 9, 7]}", NULL, NULL), (int32_t[]){7, 9}, 2);
     expect_eos(with_configs(NULL, "{\"eos_token_id\": 3}", NULL), (int32_t[]){3}, 1);
     expect_eos(with_configs("{\"eos_token_id\": [7]}", "{\"eos_token_id\": [3, 7]}", NULL), (int32_t[]){3, 7},
@@ -345,6 +347,17 @@ static void test_sampling(void **state)
     p = with_configs("{\"do_sample\": false, \"temperature\": 0.6}", NULL, NULL);
     assert_false(p->has_sampling && p->sampling.do_sample);
     package_close(p);
+    p = with_configs("{\"do_sample\": true, \"top_k\": -1}", NULL, NULL);
+    assert_true(p->sampling.top_k == 0 && p->sampling.top_p == 1);
+    package_close(p);
+    const char *const wrong[] = {"{\"do_sample\": true, \"temperature\": -3}",
+                                 "{\"do_sample\": true, \"top_p\": 0}",
+                                 "{\"do_sample\": true, \"top_p\": 1.5}"};
+    for (int i = 0; i < 3; i++) {
+        package_close(with_configs(NULL, NULL, NULL));
+        put("generation_config.json", wrong[i]);
+        expect_error(ERR_FORMAT, "generation_config.json: sampling: expected a temperature of 0 to 100");
+    }
     /* meta.yaml's own word comes first */
     begin(NAMED "    recommended_sampling:\n      do_sample: true\n      temperature: 0.7\n      top_p: "
                 "0.8\n      top_k: 40\n");
