@@ -24,7 +24,21 @@ static const struct arch_family *family_find(const char *model_type)
     return NULL;
 }
 
-/* A checkpoint that another tool quantized holds packed integers where the families expect numbers. */
+/* Block sizes of an FP8 checkpoint: [128, 128], which is what published ones have. */
+static bool is_block_fp8(const cJSON *quantization, const char *method)
+{
+    const cJSON *block = json_get(quantization, "weight_block_size");
+    if (strcmp(method, "fp8") != 0 || !cJSON_IsArray(block) || cJSON_GetArraySize(block) != 2)
+        return false;
+    for (const cJSON *size = block->child; size; size = size->next) {
+        if (!cJSON_IsNumber(size) || size->valuedouble != ST_SCALE_BLOCK)
+            return false;
+    }
+    return true;
+}
+
+/* A checkpoint that another tool quantized holds packed integers where the families expect numbers; FP8 with
+ * block scales is read as the numbers that it means. */
 static bool check_not_quantized(const struct arch_model *m, struct err *e)
 {
     const cJSON *quantization = json_get(m->config, "quantization_config");
@@ -33,10 +47,12 @@ static bool check_not_quantized(const struct arch_model *m, struct err *e)
         return true;
     if (!json_get_string(quantization, "quant_method", &method, arch_config_path(m), e))
         return false;
+    if (is_block_fp8(quantization, method))
+        return true;
     return err_set(e, ERR_UNSUPPORTED,
                    "%s: quantization_config: the checkpoint is quantized (%s); milkit converts the "
-                   "unquantized one (BF16, F16 or F32)",
-                   arch_config_path(m), method);
+                   "unquantized one (BF16, F16 or F32), or FP8 with scales of blocks of %d x %d",
+                   arch_config_path(m), method, ST_SCALE_BLOCK, ST_SCALE_BLOCK);
 }
 
 static bool check_settings(const struct arch_model *m, struct err *e)
@@ -163,13 +179,16 @@ const struct st_tensor *arch_require_tensor(struct arch_model *m, const char *na
         err_set(e, ERR_FORMAT, "%s: tensor %s: expected shape %s, found %s", t->file, name, expected, found);
         return NULL;
     }
-    if (t->dtype != ST_BF16 && t->dtype != ST_F16 && t->dtype != ST_F32 && t->dtype != ST_F64) {
+    if (t->dtype != ST_BF16 && t->dtype != ST_F16 && t->dtype != ST_F32 && t->dtype != ST_F64 && !t->scale) {
         const char *type_name = st_dtype_name(t->dtype);
-        err_set(e, ERR_UNSUPPORTED, "%s: tensor %s: expected BF16, F16, F32 or F64, found %s", t->file, name,
+        err_set(e, ERR_UNSUPPORTED,
+                "%s: tensor %s: expected BF16, F16, F32, F64 or F8_E4M3 with scales, found %s", t->file, name,
                 type_name ? type_name : "an unknown type");
         return NULL;
     }
     m->tensor_used[t - m->tensors->tensors] = true;
+    if (t->scale)
+        m->tensor_used[t->scale - m->tensors->tensors] = true;
     return t;
 }
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include "base/half.h"
 #include "format/json.h"
+#include "format/safetensors_internal.h"
 
 #define HEADER_BYTES_MAX ((uint64_t)100 << 20)
 #define INDEX_BYTES_MAX ((size_t)100 << 20)
@@ -453,10 +454,12 @@ bool safetensors_open(struct safetensors **out, const char *path, struct err *e)
     set->metadata_end = &set->metadata;
     set->s.path = arena_strdup(set->arena, path);
     bool ok = has_suffix(path, ".json") ? open_index(set, path, e) : add_path(set, path, e);
-    if (ok)
+    if (ok) {
+        st_link_scales(&set->s);
         *out = &set->s;
-    else
+    } else {
         safetensors_close(&set->s);
+    }
     free(inside);
     return ok;
 }
@@ -506,6 +509,10 @@ static uint64_t load_le(const uint8_t *p, size_t bytes)
 /* n <= BLOCK elements from `begin` on as doubles: exact but for 64-bit integers beyond 2^53. */
 static void load_f64(const struct st_tensor *t, int64_t begin, size_t n, double *dst)
 {
+    if (t->dtype == ST_F8_E4M3) {
+        st_load_f8(t, begin, (int64_t)n, dst);
+        return;
+    }
     size_t bytes = st_dtype_bytes(t->dtype);
     const uint8_t *src = t->data + (size_t)begin * bytes;
     for (size_t i = 0; i < n; i++, src += bytes) {
@@ -556,7 +563,11 @@ static bool is_short_float(enum st_dtype d)
 
 static bool check_readable(const struct st_tensor *t, const char *as, struct err *e)
 {
-    if (t->dtype == ST_UNKNOWN || t->dtype == ST_F8_E4M3 || t->dtype == ST_F8_E5M2)
+    if (t->dtype == ST_F8_E4M3 && !t->scale)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "%s: tensor %s: expected %s_scale_inv beside it, one scale for each block of %d x %d",
+                       t->file, t->name, t->name, ST_SCALE_BLOCK, ST_SCALE_BLOCK);
+    if (t->dtype == ST_UNKNOWN || t->dtype == ST_F8_E5M2)
         return err_set(
             e, ERR_UNSUPPORTED,
             "%s: tensor %s: expected a type that can be read as %s (F16, BF16, F32, F64, integers), found %s",

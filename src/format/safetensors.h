@@ -44,7 +44,11 @@ struct st_tensor {
     int64_t n_elems;
     const uint8_t *data; /* in the mapping, [bytes]; need not be aligned */
     size_t bytes;
+    /* F8_E4M3 [rows, columns]: NAME_scale_inv, one factor for each block of 128 x 128, by which reading
+     * multiplies. NULL: none, and such a tensor can't be read. */
+    const struct st_tensor *scale;
 };
+#define ST_SCALE_BLOCK 128
 
 struct safetensors {
     const char *path; /* what was opened */
