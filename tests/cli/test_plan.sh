@@ -118,6 +118,10 @@ break_package
 rm -r broken/qwen_FFN_PF_chunk_02of02.mlmodelc
 cp -r broken/qwen_lm_head.mlmodelc broken/qwen_FFN_PF_chunk_02of02.mlmodelc
 refused "no function infer"
+break_package # the last chunk's prefill returns a batch where meta.yaml promises the last token's row
+rm -r broken/qwen_FFN_PF_chunk_02of02.mlmodelc
+cp -r broken/qwen_FFN_PF_chunk_01of02.mlmodelc broken/qwen_FFN_PF_chunk_02of02.mlmodelc
+refused "expected floats [1, 1, 192], found fp16 [1, 8, 192]"
 break_package
 sed -i 's/vocab_size: 2057/vocab_size: 2058/' broken/meta.yaml
 refused vocab_size
