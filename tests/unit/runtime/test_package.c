@@ -188,10 +188,6 @@ static void test_chunk_alias(void **state)
     expect_one_chunk("llama_embeddings_lut8.mlmodelc", "llama_lm_head_lut8.mlmodelc",
                      "llama_FFN_PF_lut4_chunk_01of01.mlmodelc");
     /* the other way round: the file without a chunk number is there */
-    begin(NAMED);
-    put_model("qwen_embeddings.mlmodelc");
-    put_model("qwen_lm_head.mlmodelc");
-    put_model("qwen_FFN_PF.mlmodelc");
     begin(BASIC "    ffn: qwen_FFN_PF.mlmodelc\n");
     put_model("qwen_embeddings.mlmodelc");
     put_model("qwen_lm_head.mlmodelc");
