@@ -139,10 +139,10 @@ bool chat_again(struct chat *chat, struct err *e)
 static bool handle_entry(struct chat *chat, struct buf *entry, bool is_quoted, bool *leaves, struct err *e)
 {
     const char *text = entry->p ? entry->p : "";
-    if (!is_quoted && text[strspn(text, " \t")] == '\0')
-        return true;
     if (memchr(text, '\0', entry->n))
         return err_set(e, ERR_FORMAT, "stdin: a message with a NUL byte in it");
+    if (!is_quoted && text[strspn(text, " \t")] == '\0')
+        return true;
     if (chat->is_interactive)
         chat_history_add(chat, text, entry->n);
     if (!is_quoted && text[0] == '/' && text[1] != '/')

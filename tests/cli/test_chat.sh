@@ -103,6 +103,12 @@ chat 0 tiny '/read message.txt\n'
 cmp -s out.txt first.txt || fail "/read: $(cat out.txt)"
 chat 0 tiny '"""But,\nbeloved"""\nBut,\\\nbeloved\n/save lines.json\n'
 [ "$(grep -cF '"content": "But,\nbeloved"' lines.json)" -eq 2 ] || fail "several lines: $(cat lines.json)"
+chat 0 tiny '"""But,\nbeloved' -n 1
+[ "$(wc -l <out.txt)" -eq 1 ] || fail "the end of the input does not end a message: $(cat out.txt)"
+chat 0 tiny '\n  \n\n'
+[ -s out.txt ] && fail "an empty line is answered"
+chat 4 tiny '\0But\n'
+told "NUL byte"
 chat 0 tiny '//help\n/save slash.json\n' -n 3
 grep -qF '"content": "/help"' slash.json || fail "//: $(cat slash.json)"
 for bad in "/nothing" "/set" "/think"; do

@@ -7,17 +7,23 @@ fi
 make_package "$tiny" tiny -c 2048 -b 64
 export XDG_STATE_HOME=$SCRATCH/state HOME=$SCRATCH
 unset NO_COLOR TMUX
-socket=$SCRATCH/tmux
+# a server for each chat: one that is being killed would take the next chat with it
+n_servers=0
 t() {
-    tmux -S "$socket" -f /dev/null "$@"
+    tmux -S "$SCRATCH/tmux$n_servers" -f /dev/null "$@"
 }
 trap 't kill-server 2>/dev/null' EXIT
 
 # start OPTIONS...: a chat on a new terminal; its status is printed when it ends
 start() {
+    n_servers=$((n_servers + 1))
     t new-session -d -x 120 -y 200 \
         "env TERM=xterm-256color LC_ALL=C.UTF-8 '$MILKIT' chat tiny --greedy $*; echo \"status \$?\"; sleep 600" ||
-        { echo "SKIPPED: tmux does not start here"; exit 77; }
+        {
+            [ $n_servers -gt 1 ] && echo "FAILED: tmux does not start again" && exit 1
+            echo "SKIPPED: tmux does not start here, so nothing was tried at a terminal"
+            exit 77
+        }
 }
 screen() {
     t capture-pane -p -J -S - "$@" | sed -e 's/ *$//'
@@ -100,6 +106,17 @@ dim=$(printf '\033[2m')
 screen -e | grep -qF "${dim}The words" || fail "thinking is not dimmed: $(screen -e | cat -v | sed '/^$/d')"
 t send-keys C-d
 wait_for '^status 0$'
+t kill-server
+export NO_COLOR=1
+start -n 60 --no-history
+wait_for '^>$'
+type_line 'But, beloved'
+wait_for 'stopped:' 1
+type_line 'And it came'
+wait_for 'stopped:' 2
+grep -qF '</think>' <(screen) || fail "NO_COLOR: thinking is not set apart: $(screen)"
+screen -e | grep -qF "$dim" && fail "NO_COLOR: something is dimmed"
+unset NO_COLOR
 [ "$(cat state/milkit/history)" = "$before" ] || fail "--no-history: $(cat state/milkit/history)"
 t kill-server
 finish
