@@ -180,6 +180,22 @@ told "the package's context holds 64"
 chat 0 short 'But, beloved\n' -n -1 --ignore-eos
 told "is full: the answer ends here"
 
+# ---- packages that can't be rewound: the same answers whatever was computed before, the same rule when they are full ----
+if [ -n "$SHARED" ] && [ -d "$SHARED/models/qwen3_5-tiny" ]; then
+    for model in qwen3_5-tiny gemma4-tiny; do
+        make_package "$SHARED/models/$model" $model -c 128 -b 16 --format mlmodelc
+        chat 0 $model 'But, beloved\nAnd it came\n/regen\n/save some.json\nGo on\nMore\nAnd more\n' -n 24 --stats
+        cp out.txt answers.txt
+        [ "$(sed -n 2p out.txt)" = "$(sed -n 3p out.txt)" ] || fail "$model: /regen: $(cat out.txt)"
+        [ "$(number 2 reused)" = "$(prompt 1)" ] || fail "$model: nothing is kept: $(cat err.txt)"
+        told "the context of 128 tokens is full: the oldest messages"
+        chat 0 $model '/load some.json\n/regen\nGo on\n' -n 24
+        cmp -s out.txt <(sed -n 3,4p answers.txt) || fail "$model: other answers from scratch: $(cat out.txt answers.txt)"
+    done
+else
+    echo "SKIPPED: no checkpoints with recurrent states and windowed caches here"
+fi
+
 # ---- stdout that fails, Ctrl-C away from a terminal ----
 if [ -e /dev/full ]; then
     "$MILKIT" chat tiny -p And --greedy >/dev/full 2>err.txt
