@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "cli/check_layers.h"
 #include "cli/package_options.h"
 #include "format/json.h"
 #include "reference/compare.h"
@@ -28,11 +29,13 @@ static const char built_in_text[] =
     "remembers who built the stone bridge, but everyone knows the story of the night when it carried two "
     "hundred sheep, one shepherd and the mayor's piano to the other side. ";
 
-/* Limits of the verdict; the defaults are those of fp16 weights. */
+/* Limits of the verdict; NAN: not given, what suits the package's weights is taken. */
 struct limits {
     double min_cosine, max_mean_kl, min_top1;
-    double max_difference; /* of a logit; infinite: not limited */
-    double margin;         /* positions where the reference's best leads by less do not count for top-1 */
+    double min_layer_cosine; /* mean over the rows behind a layer, and of each state */
+    double max_difference;   /* of a logit; infinite: not limited */
+    const char *what;        /* the weights that they suit */
+    double margin;           /* positions where the reference's best leads by less do not count for top-1 */
 };
 
 struct position {
@@ -56,7 +59,7 @@ struct check {
     struct package_options package;
     const char *checkpoint, *prompt, *file, *tokens;
     int64_t n;
-    bool json, bench, plan;
+    bool json, bench, plan, with_layers;
     struct limits limits;
     /* made on the way */
     struct cli *cli;
@@ -69,6 +72,7 @@ struct check {
     int64_t n_positions;
     struct summary summary;
     struct rates rates;
+    struct check_layers *layers; /* NULL: not asked for */
 };
 
 /* ---- the prompt ---- */
@@ -172,6 +176,16 @@ static bool compare_position(struct check *k, const float *reference, const floa
                    k->checkpoint, (long long)p->position);
 }
 
+/* The same tokens to both sides. */
+static bool feed(struct check *k, struct reference_session *r, struct session *s, const int32_t *tokens,
+                 size_t n, struct progress *progress, struct err *e)
+{
+    if (k->layers)
+        return check_layers_feed(k->layers, r, s, tokens, n, progress, e);
+    return reference_feed(r, tokens, n, NULL, NULL, e) &&
+           session_feed(s, tokens, n, SESSION_CONTRACT, NULL, NULL, progress, e);
+}
+
 /* Both sides side by side, so that one row of logits each is enough. */
 static bool compare(struct check *k, struct reference_session *r, struct session *s, struct err *e)
 {
@@ -179,8 +193,7 @@ static bool compare(struct check *k, struct reference_session *r, struct session
     bool ok = false;
     k->positions = xcalloc((size_t)k->n + 1, sizeof *k->positions);
     progress_begin(&progress, &k->cli->log, "check", "tokens", 1, (double)k->n_prompt + (double)k->n);
-    if (!reference_feed(r, k->ids.p, k->n_prompt, NULL, NULL, e) ||
-        !session_feed(s, k->ids.p, k->n_prompt, SESSION_CONTRACT, NULL, NULL, &progress, e))
+    if (!feed(k, r, s, k->ids.p, k->n_prompt, &progress, e))
         goto done;
     for (;;) {
         progress_update(&progress, (double)k->ids.n, NULL);
@@ -190,11 +203,10 @@ static bool compare(struct check *k, struct reference_session *r, struct session
             break;
         int32_t id = k->positions[k->n_positions - 1].d.reference_top;
         ids_push(&k->ids, id);
-        if (!reference_feed(r, &id, 1, NULL, NULL, e) ||
-            !session_feed(s, &id, 1, SESSION_CONTRACT, NULL, NULL, NULL, e))
+        if (!feed(k, r, s, &id, 1, NULL, e))
             goto done;
     }
-    ok = true;
+    ok = !k->layers || check_layers_states(k->layers, r, s, e);
 done:
     progress_end(&progress);
     return ok;
@@ -258,8 +270,11 @@ static void judge(const struct check *k, struct buf *why)
     if (s->n_not_finite > 0)
         buf_printf(why, "the package's logits are not finite at %lld positions\n",
                    (long long)s->n_not_finite);
-    if (s->n_not_finite == k->n_positions)
+    if (s->n_not_finite == k->n_positions) {
+        if (k->layers)
+            check_layers_judge(k->layers, l->min_layer_cosine, why);
         return;
+    }
     if (!(s->min_cosine >= l->min_cosine))
         buf_printf(why, "cosine %.8f is below %g\n", s->min_cosine, l->min_cosine);
     if (!(s->mean_kl <= l->max_mean_kl))
@@ -269,6 +284,8 @@ static void judge(const struct check *k, struct buf *why)
     if (!(top1 >= l->min_top1))
         buf_printf(why, "top-1 agreement %.4f (%lld of %lld positions) is below %g\n", top1,
                    (long long)s->n_agreed, (long long)s->n_counted, l->min_top1);
+    if (k->layers)
+        check_layers_judge(k->layers, l->min_layer_cosine, why);
 }
 
 static bool decode_generated(const struct check *k, struct buf *text, struct err *e)
@@ -337,8 +354,12 @@ static void put_json_summary(struct buf *b, const struct check *k)
     buf_printf(b, "\"top1_counted\": %lld, \"top1_agreed\": %lld, ", (long long)s->n_counted,
                (long long)s->n_agreed);
     put_number(b, "top1_agreement", s->n_counted ? (double)s->n_agreed / (double)s->n_counted : NAN);
-    buf_puts(b, "},\n \"limits\": {");
+    buf_puts(b, "},\n \"limits\": {\"of\": ");
+    json_put_string(b, l->what, strlen(l->what));
+    buf_puts(b, ", ");
     PUT_NUMBER(b, "min_cosine", l->min_cosine);
+    if (k->layers)
+        PUT_NUMBER(b, "min_layer_cosine", l->min_layer_cosine);
     PUT_NUMBER(b, "max_mean_kl", l->max_mean_kl);
     PUT_NUMBER(b, "max_abs_difference", l->max_difference);
     PUT_NUMBER(b, "min_top1_agreement", l->min_top1);
@@ -375,6 +396,8 @@ static bool put_json(struct buf *b, const struct check *k, const struct buf *why
     }
     buf_puts(b, "],\n ");
     put_json_summary(b, k);
+    if (k->layers)
+        check_layers_put_json(k->layers, b);
     if (k->bench) {
         const struct rates *r = &k->rates;
         buf_printf(b, "\"bench\": {\"prefill_tokens\": %lld, \"decode_tokens\": %lld, ",
@@ -419,6 +442,8 @@ static bool put_report(struct buf *b, const struct check *k, const struct buf *w
 {
     const struct summary *s = &k->summary;
     const struct model *m = k->model;
+    if (k->layers)
+        check_layers_put_table(k->layers, b);
     put_table(b, k);
     if (k->tokenizer && k->ids.n > k->n_prompt) {
         struct buf text;
@@ -448,18 +473,14 @@ static bool put_report(struct buf *b, const struct check *k, const struct buf *w
     if (k->bench && k->rates.n_decode)
         buf_printf(b, "decode: %lld tokens, %.1f tokens/s\n", (long long)k->rates.n_decode,
                    rate(k->rates.n_decode, k->rates.decode_seconds));
-    buf_printf(b, "limits: cosine >= %g, mean KL <= %g, top-1 >= %g", k->limits.min_cosine,
-               k->limits.max_mean_kl, k->limits.min_top1);
+    buf_printf(b, "limits of %s: cosine >= %g, mean KL <= %g, top-1 >= %g", k->limits.what,
+               k->limits.min_cosine, k->limits.max_mean_kl, k->limits.min_top1);
     if (isfinite(k->limits.max_difference))
         buf_printf(b, ", difference <= %g", k->limits.max_difference);
+    if (k->layers)
+        buf_printf(b, ", layers' cosine >= %g", k->limits.min_layer_cosine);
     buf_printf(b, "\nverdict: %s\n", why->n ? "FAIL" : "pass");
     return true;
-}
-
-static bool is_quantized(const struct meta *m)
-{
-    return m->lut_embeddings > 0 || m->lut_ffn > 0 || m->lut_lmhead > 0 || m->quant_embeddings ||
-           m->quant_ffn || m->quant_lmhead;
 }
 
 static bool report(const struct check *k, struct err *e)
@@ -482,14 +503,81 @@ static bool report(const struct check *k, struct err *e)
             if (why.p[i] == '\n')
                 buf_putc(&out, ' ');
         }
-        ok = err_set(e, ERR_MISMATCH, "%s is outside the limits: %s%s", k->model->package->path, out.p,
-                     is_quantized(k->model->package->meta)
-                         ? " (its weights are quantized: give limits that suit them)"
-                         : "");
+        ok = err_set(e, ERR_MISMATCH, "%s is outside the limits: %s (limits of %s)", k->model->package->path,
+                     out.p, k->limits.what);
     }
     buf_fini(&out);
     buf_fini(&why);
     return ok;
+}
+
+/* ---- limits ---- */
+
+/* Bits of the coarsest weights of a part: palettes or linear integers; 16: fp16. */
+static int part_bits(int lut, const char *quant)
+{
+    if (lut > 0)
+        return lut;
+    if (quant)
+        return strncmp(quant, "int4", 4) == 0 ? 4 : 8;
+    return 16;
+}
+
+static int package_bits(const struct meta *m)
+{
+    const int bits[3] = {part_bits(m->lut_embeddings, m->quant_embeddings),
+                         part_bits(m->lut_ffn, m->quant_ffn), part_bits(m->lut_lmhead, m->quant_lmhead)};
+    int least = 16;
+    for (int i = 0; i < 3; i++)
+        least = bits[i] < least ? bits[i] : least;
+    return least;
+}
+
+/* By the width of the weights, from measurements on small trained models of every family with a distance of about four
+ * times to the worst; docs/contract.md has them. Where routers choose, a near tie that falls the other way moves a
+ * position far more than rounding does, so single positions may be further away. */
+static struct limits default_limits(const struct model *m)
+{
+    static const struct {
+        int bits;
+        struct limits limits;
+    } rows[] = {
+        {16, {0.9999, 0.001, 1, 0.9999, INFINITY, "fp16 weights", 0.05}},
+        {8, {0.9995, 0.001, 0.95, 0.9995, INFINITY, "8-bit weights", 0.05}},
+        {6, {0.998, 0.005, 0.9, 0.996, INFINITY, "6-bit weights", 0.05}},
+        {4, {0.96, 0.05, 0.75, 0.98, INFINITY, "4-bit weights", 0.05}},
+        {3, {0.9, 0.2, 0.65, 0.94, INFINITY, "3-bit weights", 0.05}},
+        {2, {0.3, 1, 0.4, 0.75, INFINITY, "2-bit weights", 0.05}},
+        {1, {-1, 20, 0, 0, INFINITY, "1-bit weights", 0.05}},
+    };
+    int bits = package_bits(m->package->meta), i = 0;
+    while (rows[i].bits > bits)
+        i++;
+    struct limits l = rows[i].limits;
+    if (m->package->meta->moe_experts > 0) {
+        l.min_cosine = fmin(l.min_cosine, 0.98);
+        l.min_top1 = fmin(l.min_top1, 0.95);
+        l.min_layer_cosine = fmin(l.min_layer_cosine, 0.999);
+    }
+    return l;
+}
+
+static void choose(double *given, double usual)
+{
+    if (isnan(*given))
+        *given = usual;
+}
+
+static void choose_limits(struct check *k)
+{
+    struct limits usual = default_limits(k->model), *l = &k->limits;
+    choose(&l->min_cosine, usual.min_cosine);
+    choose(&l->max_mean_kl, usual.max_mean_kl);
+    choose(&l->min_top1, usual.min_top1);
+    choose(&l->min_layer_cosine, usual.min_layer_cosine);
+    choose(&l->max_difference, usual.max_difference);
+    choose(&l->margin, usual.margin);
+    l->what = usual.what;
 }
 
 /* ---- the command ---- */
@@ -504,15 +592,17 @@ static bool check_options(const struct check *k, struct err *e)
         return err_set(e, ERR_USAGE, "expected the checkpoint of the package: --hf CHECKPOINT");
     if (k->n < -1)
         return err_set(e, ERR_USAGE, "-n: expected 0 or more, found %lld", (long long)k->n);
-    if (!(l->min_cosine >= -1 && l->min_cosine <= 1))
+    if (l->min_cosine < -1 || l->min_cosine > 1)
         return err_set(e, ERR_USAGE, "--min-cosine: expected -1 to 1, found %g", l->min_cosine);
-    if (!(l->min_top1 >= 0 && l->min_top1 <= 1))
+    if (l->min_layer_cosine < -1 || l->min_layer_cosine > 1)
+        return err_set(e, ERR_USAGE, "--min-layer-cosine: expected -1 to 1, found %g", l->min_layer_cosine);
+    if (l->min_top1 < 0 || l->min_top1 > 1)
         return err_set(e, ERR_USAGE, "--min-top1: expected 0 to 1, found %g", l->min_top1);
-    if (!(l->max_mean_kl >= 0))
+    if (l->max_mean_kl < 0)
         return err_set(e, ERR_USAGE, "--max-kl: expected 0 or more, found %g", l->max_mean_kl);
-    if (!(l->max_difference >= 0))
+    if (l->max_difference < 0)
         return err_set(e, ERR_USAGE, "--max-difference: expected 0 or more, found %g", l->max_difference);
-    if (!(l->margin >= 0))
+    if (l->margin < 0)
         return err_set(e, ERR_USAGE, "--margin: expected 0 or more, found %g", l->margin);
     return true;
 }
@@ -535,8 +625,11 @@ static bool run_check(struct check *k, struct err *e)
         !reference_open(&k->reference, k->checkpoint, &options, e) || !check_sizes(k, e) ||
         !open_tokenizer(k, e) || !read_prompt(k, e) || !fit_context(k, e) ||
         !reference_session_new(&r, k->reference, (int64_t)k->n_prompt + k->n, e) ||
-        !session_new(&s, k->model, e) || !compare(k, r, s, e) || (k->bench && !measure(k, s, e)))
+        !session_new(&s, k->model, e) ||
+        (k->with_layers && !check_layers_new(&k->layers, k->model, k->reference, e)) ||
+        !compare(k, r, s, e) || (k->bench && !measure(k, s, e)))
         goto done;
+    choose_limits(k);
     summarize(k);
     ok = report(k, e);
 done:
@@ -549,11 +642,12 @@ int cmd_check(struct cli *c, int argc, char **argv)
 {
     struct check k = {.cli = c,
                       .n = -1,
-                      .limits = {.min_cosine = 0.9999,
-                                 .max_mean_kl = 1e-3,
-                                 .min_top1 = 1,
-                                 .max_difference = INFINITY,
-                                 .margin = 0.05}};
+                      .limits = {.min_cosine = NAN,
+                                 .max_mean_kl = NAN,
+                                 .min_top1 = NAN,
+                                 .min_layer_cosine = NAN,
+                                 .max_difference = NAN,
+                                 .margin = NAN}};
     struct err e = {0};
     const char *positional[1];
     int n_positional = 0;
@@ -565,11 +659,16 @@ int cmd_check(struct cli *c, int argc, char **argv)
         {"-f,--file", CLI_STRING, &k.file, "FILE", "read the prompt from a file"},
         {"--tokens", CLI_STRING, &k.tokens, "IDS", "the prompt as ids: 1,2,3 or @FILE"},
         {"-n,--max-tokens,--predict", CLI_INT, &k.n, "N", "tokens to generate and compare (32)"},
+        {"--layers", CLI_FLAG, &k.with_layers, NULL, "also compare what each layer leaves, and the states"},
         {"--json", CLI_FLAG, &k.json, NULL, "one JSON object"},
         {"--bench", CLI_FLAG, &k.bench, NULL, "also measure the package: tokens per second"},
-        {"--min-cosine", CLI_DOUBLE, &k.limits.min_cosine, "X", "lowest cosine of a position (0.9999)"},
-        {"--max-kl", CLI_DOUBLE, &k.limits.max_mean_kl, "X", "largest mean KL divergence, nats (0.001)"},
-        {"--min-top1", CLI_DOUBLE, &k.limits.min_top1, "X", "lowest share of equal best tokens (1)"},
+        {"--min-cosine", CLI_DOUBLE, &k.limits.min_cosine, "X",
+         "lowest cosine of a position (0.9999 for fp16)"},
+        {"--max-kl", CLI_DOUBLE, &k.limits.max_mean_kl, "X",
+         "largest mean KL divergence, nats (0.001 for fp16)"},
+        {"--min-top1", CLI_DOUBLE, &k.limits.min_top1, "X", "lowest share of equal best tokens (1 for fp16)"},
+        {"--min-layer-cosine", CLI_DOUBLE, &k.limits.min_layer_cosine, "X",
+         "lowest mean cosine behind a layer and of a state (0.9999 for fp16)"},
         {"--margin", CLI_DOUBLE, &k.limits.margin, "X",
          "best tokens count where the reference leads by more (0.05)"},
         {"--max-difference", CLI_DOUBLE, &k.limits.max_difference, "X",
@@ -584,10 +683,12 @@ int cmd_check(struct cli *c, int argc, char **argv)
         return 0;
     if (n_positional)
         k.package.path = positional[0];
+    k.package.watch_layers = k.with_layers;
     bool ok = run_check(&k, &e);
     free(k.positions);
     ids_free(&k.ids);
     tokenizer_free(k.tokenizer);
+    check_layers_free(k.layers);
     reference_close(k.reference);
     model_close(k.model);
     return ok ? 0 : cli_fail(c, &e, NULL);

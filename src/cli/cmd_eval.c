@@ -1,38 +1,36 @@
-/* milkit eval: perplexity of a text, in windows that start with an empty context. */
+/* milkit eval: perplexity of a text, in windows that start with an empty context; and how near the predictions are to
+ * another package's or to the checkpoint's. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "cli/package_options.h"
+#include "cli/eval_against.h"
+#include "format/json.h"
 
-#define SYNOPSIS "DIR --text FILE [OPTIONS]"
+#define SYNOPSIS "DIR --text FILE [--against DIR|CHECKPOINT] [OPTIONS]"
 #define TEXT_BYTES_MAX ((size_t)1 << 30)
+
+struct options {
+    const char *text, *against; /* against NULL: nothing to compare with */
+    int64_t window, n_max;
+    bool json;
+};
 
 struct eval {
     const int32_t *ids; /* of the window */
     size_t n;
     int64_t vocab_size;
+    struct against *against;
+    size_t i_against;        /* of the tokens that were fed to it last */
     double nll, nll_squared; /* sums over predicted tokens, nats */
     int64_t n_predicted;
 };
-
-/* Negative log likelihood of token `next` under logits, in double. */
-static double token_nll(const float *logits, int64_t n, int32_t next)
-{
-    float best = -INFINITY;
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++)
-        best = logits[i] > best ? logits[i] : best;
-    for (int64_t i = 0; i < n; i++)
-        sum += exp((double)logits[i] - (double)best);
-    return log(sum) + (double)best - (double)logits[next];
-}
 
 static bool score(void *context, int64_t position, const float *logits, struct err *e)
 {
     struct eval *v = context;
     if ((size_t)position + 1 >= v->n)
         return true;
-    double nll = token_nll(logits, v->vocab_size, v->ids[position + 1]);
+    double nll = eval_token_nll(logits, v->vocab_size, v->ids[position + 1]);
     if (!isfinite(nll))
         return err_set(
             e, ERR_MISMATCH,
@@ -42,43 +40,126 @@ static bool score(void *context, int64_t position, const float *logits, struct e
     v->nll += nll;
     v->nll_squared += nll * nll;
     v->n_predicted++;
+    if (v->against)
+        against_compare(v->against, v->i_against++, logits, v->ids[position + 1]);
     return true;
 }
 
-static bool evaluate(struct cli *c, struct model *m, const char *file, int64_t window, int64_t n_max,
-                     bool json, struct err *e)
+/* Every position's logits are needed, which infer gives for every token. */
+static bool run_window(struct eval *v, struct session *s, struct err *e)
+{
+    size_t n = v->n - 1; /* nothing follows the last token */
+    session_reset(s);
+    if (!v->against)
+        return session_feed(s, v->ids, n, SESSION_INFER_ONLY, score, v, NULL, e);
+    against_reset(v->against);
+    for (size_t at = 0; at < n; at += AGAINST_TOKENS) {
+        size_t part = n - at < AGAINST_TOKENS ? n - at : AGAINST_TOKENS;
+        v->i_against = 0;
+        if (!against_feed(v->against, v->ids + at, part, e) ||
+            !session_feed(s, v->ids + at, part, SESSION_INFER_ONLY, score, v, NULL, e))
+            return false;
+    }
+    return true;
+}
+
+static double share(int64_t part, int64_t n)
+{
+    return n > 0 ? (double)part / (double)n : NAN;
+}
+
+static void print_json(const struct eval *v, const struct options *o, double perplexity, double error,
+                       double seconds, size_t n)
+{
+    struct buf b;
+    buf_init(&b, 1 << 20);
+    buf_printf(&b,
+               "{\"schema\": 1, \"perplexity\": %.6f, \"perplexity_standard_error\": %.6f, \"nll\": %.9f, "
+               "\"predicted_tokens\": %lld, \"tokens\": %zu, \"window\": %lld, \"seconds\": %.3f",
+               perplexity, perplexity * error, v->nll / (double)v->n_predicted, (long long)v->n_predicted, n,
+               (long long)o->window, seconds);
+    if (v->against) {
+        const struct agreement *a = against_result(v->against);
+        const struct {
+            const char *key;
+            double value;
+        } numbers[] = {
+            {"perplexity", a->n ? exp(a->nll / (double)a->n) : NAN},
+            {"mean_kl", a->n ? a->kl / (double)a->n : NAN},
+            {"max_kl", a->n ? a->kl_max : NAN},
+            {"min_cosine", a->min_cosine},
+            {"top1_agreement", share(a->top1, a->n)},
+            {"top3_agreement", share(a->top3, a->n)},
+            {"top5_agreement", share(a->top5, a->n)},
+        };
+        buf_puts(&b, ", \"against\": {\"path\": ");
+        json_put_string(&b, o->against, strlen(o->against));
+        buf_printf(&b, ", \"compared_tokens\": %lld, \"not_finite\": %lld", (long long)a->n,
+                   (long long)a->n_not_finite);
+        for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+            buf_printf(&b, ", \"%s\": ", numbers[i].key);
+            json_put_double(&b, numbers[i].value);
+        }
+        buf_putc(&b, '}');
+    }
+    buf_puts(&b, "}\n");
+    fwrite(b.p, 1, b.n, stdout);
+    buf_fini(&b);
+}
+
+static void print_text(const struct eval *v, const struct options *o, double perplexity, double error)
+{
+    printf("perplexity %.4f +- %.4f (%lld tokens predicted, windows of %lld, %.4f nats a token)\n",
+           perplexity, perplexity * error, (long long)v->n_predicted, (long long)o->window,
+           v->nll / (double)v->n_predicted);
+    if (!v->against)
+        return;
+    const struct agreement *a = against_result(v->against);
+    double n = (double)a->n;
+    if (a->n_not_finite)
+        printf("%lld tokens left out, where logits are not finite\n", (long long)a->n_not_finite);
+    if (a->n > 0)
+        printf(
+            "against %s, perplexity %.4f:\nKL divergence: mean %.4g nats, largest %.4g; lowest cosine %.8f\n"
+            "its best token is the best in %.2f %%, among the best 3 in %.2f %%, among the best 5 in %.2f "
+            "%%\n",
+            o->against, exp(a->nll / n), a->kl / n, a->kl_max, a->min_cosine, 100 * (double)a->top1 / n,
+            100 * (double)a->top3 / n, 100 * (double)a->top5 / n);
+}
+
+static bool evaluate(struct cli *c, const struct package_options *package, struct model *m, struct options *o,
+                     struct err *e)
 {
     struct session *s = NULL;
     struct tokenizer *t = NULL;
     struct ids ids = {0};
     struct progress progress;
+    struct eval v = {.vocab_size = m->vocab_size};
     char *text = NULL;
     size_t bytes;
     bool ok = false;
-    if (!cli_read_text(file, &text, &bytes, TEXT_BYTES_MAX, e) || !package_tokenizer(m->package, &t, e) ||
-        !package_encode(m, t, text, bytes, &ids, e) || !session_new(&s, m, e))
-        goto done;
-    size_t n = n_max > 0 && (size_t)n_max < ids.n ? (size_t)n_max : ids.n;
-    if (window == 0)
-        window = m->context_length < 256 ? m->context_length : 256;
-    if (window < 2 || window > m->context_length) {
+    if (o->window == 0)
+        o->window = m->context_length < 256 ? m->context_length : 256;
+    if (o->window < 2 || o->window > m->context_length) {
         err_set(e, ERR_USAGE, "--window: expected 2 to %lld (the context), found %lld",
-                (long long)m->context_length, (long long)window);
+                (long long)m->context_length, (long long)o->window);
         goto done;
     }
+    if (!cli_read_text(o->text, &text, &bytes, TEXT_BYTES_MAX, e) || !package_tokenizer(m->package, &t, e) ||
+        !package_encode(m, t, text, bytes, &ids, e) || !session_new(&s, m, e) ||
+        (o->against && !against_open(&v.against, c, package, o->against, m, o->window, e)))
+        goto done;
+    size_t n = o->n_max > 0 && (size_t)o->n_max < ids.n ? (size_t)o->n_max : ids.n;
     if (n < 2) {
-        err_set(e, ERR_USAGE, "%s: expected at least two tokens, found %zu", file, n);
+        err_set(e, ERR_USAGE, "%s: expected at least two tokens, found %zu", o->text, n);
         goto done;
     }
-    struct eval v = {.vocab_size = m->vocab_size};
     double start = clock_seconds();
     progress_begin(&progress, &c->log, "eval", "tokens", 1, (double)n);
-    for (size_t at = 0; at < n; at += (size_t)window) {
+    for (size_t at = 0; at < n; at += (size_t)o->window) {
         v.ids = ids.p + at;
-        v.n = n - at < (size_t)window ? n - at : (size_t)window;
-        session_reset(s);
-        /* every position's logits are needed, which infer gives for every token */
-        if (v.n >= 2 && !session_feed(s, v.ids, v.n - 1, SESSION_INFER_ONLY, score, &v, NULL, e))
+        v.n = n - at < (size_t)o->window ? n - at : (size_t)o->window;
+        if (v.n >= 2 && !run_window(&v, s, e))
             goto stop;
         progress_update(&progress, (double)(at + v.n), NULL);
         if (log_cancelled(&c->log, e))
@@ -92,16 +173,13 @@ stop:
     double mean = v.nll / (double)v.n_predicted;
     double variance = v.nll_squared / (double)v.n_predicted - mean * mean;
     double error = sqrt(variance > 0 ? variance / (double)v.n_predicted : 0);
-    double perplexity = exp(mean), seconds = clock_seconds() - start;
-    if (json)
-        printf("{\"schema\": 1, \"perplexity\": %.6f, \"perplexity_standard_error\": %.6f, \"nll\": %.9f, "
-               "\"predicted_tokens\": %lld, \"tokens\": %zu, \"window\": %lld, \"seconds\": %.3f}\n",
-               perplexity, perplexity * error, mean, (long long)v.n_predicted, n, (long long)window, seconds);
+    if (o->json)
+        print_json(&v, o, exp(mean), error, clock_seconds() - start, n);
     else
-        printf("perplexity %.4f +- %.4f (%lld tokens predicted, windows of %lld, %.4f nats a token)\n",
-               perplexity, perplexity * error, (long long)v.n_predicted, (long long)window, mean);
+        print_text(&v, o, exp(mean), error);
     ok = cli_flush(e);
 done:
+    against_close(v.against);
     session_free(s);
     tokenizer_free(t);
     ids_free(&ids);
@@ -114,15 +192,18 @@ int cmd_eval(struct cli *c, int argc, char **argv)
     struct package_options package = {0};
     struct err e = {0};
     struct model *m = NULL;
-    const char *positional[1], *text = NULL;
-    int64_t window = 0, n_max = 0;
+    struct options o = {0};
+    const char *positional[1];
     int n_positional = 0;
-    bool help = false, json = false;
+    bool help = false;
     const struct cli_option options[] = {
-        {"--text,-f,--file", CLI_STRING, &text, "FILE", "the text (- reads stdin)"},
-        {"--window", CLI_INT, &window, "N", "tokens of a window (256, or the context when that is smaller)"},
-        {"--tokens", CLI_INT, &n_max, "N", "use only the first N tokens (0: all)"},
-        {"--json", CLI_FLAG, &json, NULL, "one JSON object"},
+        {"--text,-f,--file", CLI_STRING, &o.text, "FILE", "the text (- reads stdin)"},
+        {"--against", CLI_STRING, &o.against, "DIR|CHECKPOINT",
+         "compare predictions with those of a package or of the checkpoint (float32)"},
+        {"--window", CLI_INT, &o.window, "N",
+         "tokens of a window (256, or the context when that is smaller)"},
+        {"--tokens", CLI_INT, &o.n_max, "N", "use only the first N tokens (0: all)"},
+        {"--json", CLI_FLAG, &o.json, NULL, "one JSON object"},
         PACKAGE_OPTION_ROWS(package),
     };
     if (!cli_parse(c, argc, argv, options, (int)(sizeof options / sizeof *options), positional, 1,
@@ -132,10 +213,10 @@ int cmd_eval(struct cli *c, int argc, char **argv)
         return 0;
     if (n_positional)
         package.path = positional[0];
-    bool ok = text || err_set(&e, ERR_USAGE, "expected --text FILE");
-    ok = ok &&
-         (n_max >= 0 || err_set(&e, ERR_USAGE, "--tokens: expected 0 or more, found %lld", (long long)n_max));
-    ok = ok && package_options_open(c, &package, &m, &e) && evaluate(c, m, text, window, n_max, json, &e);
+    bool ok = o.text || err_set(&e, ERR_USAGE, "expected --text FILE");
+    ok = ok && (o.n_max >= 0 ||
+                err_set(&e, ERR_USAGE, "--tokens: expected 0 or more, found %lld", (long long)o.n_max));
+    ok = ok && package_options_open(c, &package, &m, &e) && evaluate(c, &package, m, &o, &e);
     model_close(m);
     return ok ? 0 : cli_fail(c, &e, NULL);
 }

@@ -16,7 +16,8 @@ bool package_precision(const char *name, enum engine_precision *out, struct err 
 
 bool package_options_open(struct cli *c, const struct package_options *o, struct model **out, struct err *e)
 {
-    struct model_options options = {.n_threads = (int)o->n_threads, .log = &c->log};
+    struct model_options options = {
+        .n_threads = (int)o->n_threads, .watch_layers = o->watch_layers, .log = &c->log};
     *out = NULL;
     if (!package_precision(o->precision, &options.precision, e))
         return false;

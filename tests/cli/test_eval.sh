@@ -47,6 +47,61 @@ expect 0 "" "$MILKIT" eval tiny --text "$DATA/models/eval.txt" --tokens 60 --win
 expect 0 "" "$MILKIT" eval tiny --text "$DATA/models/eval.txt" --tokens 11 --window 2 --json
 [ "$(field predicted_tokens)" = 5 ] || fail "windows of two: $(cat out.txt)"
 
+# ---- against another package, and against the checkpoint ----
+text=$DATA/models/eval.txt
+expect 0 "" "$MILKIT" eval tiny --text "$text" --tokens 40 --json --against tiny
+[ "$(field compared_tokens)" = 39 ] && [ "$(field max_kl)" = 0 ] && [ "$(field top1_agreement)" = 1 ] ||
+    fail "against itself: $(cat out.txt)"
+sed 's/, "seconds.*/}/' out.txt >with.txt
+sed 's/$/}/' t1.txt | cmp -s - with.txt || fail "the perplexity depends on --against"
+expect 0 "among the best 5 in 100.00 %" "$MILKIT" eval tiny --text "$text" --tokens 40 --against "$tiny"
+[ "$(wc -l <out.txt)" -eq 4 ] || fail "other than four lines: $(cat out.txt)"
+# windows that are no multiple of the piece, a last one of a single token
+expect 0 "" "$MILKIT" eval tiny --text "$text" --tokens 43 --window 21 --json --against "$tiny"
+[ "$(field compared_tokens)" = 40 ] && [ "$(field not_finite)" = 0 ] || fail "windows: $(cat out.txt)"
+awk -v k="$(field mean_kl)" -v c="$(field min_cosine)" 'BEGIN { exit !(k != "" && k < 1e-5 && k > -1e-9 && c > 0.99999) }' ||
+    fail "fp16 against the checkpoint: $(cat out.txt)"
+make_package "$tiny" lut3 -c 512 -b 64 --format mlmodelc --lut-ffn 3
+for other in tiny "$tiny"; do
+    expect 0 "" "$MILKIT" eval lut3 --text "$text" --tokens 120 --window 120 --json --against "$other"
+    cp out.txt against.txt
+    awk -v k="$(field mean_kl)" -v m="$(field max_kl)" -v a="$(field top1_agreement)" -v b="$(field top3_agreement)" \
+        -v c="$(field top5_agreement)" 'BEGIN { exit !(k > 0.002 && k < 0.2 && m > k && a < b && b <= c && c <= 1 && a > 0.6) }' ||
+        fail "3 bits against $other: $(cat against.txt)"
+done
+make_package "$gqa8" gqa8 -c 64 -b 16 --format mlmodelc
+expect 5 "vocabulary size 2057" "$MILKIT" eval tiny --text "$text" --tokens 40 --window 40 --against "$gqa8"
+expect 5 "vocabulary size 2057" "$MILKIT" eval tiny --text "$text" --tokens 40 --window 40 --against gqa8
+expect 2 "its context holds 64" "$MILKIT" eval tiny --text "$text" --tokens 40 --against gqa8
+expect 1 "found nothing" "$MILKIT" eval tiny --text "$text" --tokens 40 --against missing
+expect 1 "config.json" "$MILKIT" eval tiny --text "$text" --tokens 40 --against .
+
+# ---- the other families: perplexity within 0.5 % of transformers' (golden.json), with prefill's and infer's states alike ----
+# family NAME CHECKPOINT TOKENS
+family() {
+    make_package "$2" "$1" -c 256 -b 64 --format mlmodelc
+    expect 0 "" "$MILKIT" eval "$1" --text "$text" --tokens "$3" --json
+    local want
+    want=$(python3 -c 'import json, math, sys
+windows = json.load(open(sys.argv[1]))["perplexity"]["predictions_and_nll_of_each_window"][:int(sys.argv[2]) // 256]
+print(math.exp(sum(w[1] for w in windows) / sum(w[0] for w in windows)))' "$2/golden.json" "$3")
+    near "$(field perplexity)" "$want" 0.005 || fail "$1: expected perplexity $want, found $(field perplexity)"
+    echo "$1: perplexity $(field perplexity), expected $want"
+}
+if command -v python3 >/dev/null; then
+    if is_sanitized; then
+        family experts "$DATA/models/qwen3_5_moe-tiny" 256
+    else
+        family experts "$DATA/models/qwen3_5_moe-tiny" 1024
+        if [ -n "$SHARED" ]; then
+            family dense "$SHARED/models/qwen3_5-tiny" 1024
+            family gemma "$SHARED/models/gemma4-tiny" 1024
+        fi
+    fi
+else
+    echo "skipped: no python3 to read golden.json"
+fi
+
 # refusals
 expect 2 "expected --text FILE" "$MILKIT" eval tiny
 expect 2 "package folder" "$MILKIT" eval --text x

@@ -1,0 +1,477 @@
+/* Rows are compared while a call's outputs are still in place, so memory is one batch whatever the prompt's length: the
+ * watcher of the package feeds the reference as far as the package has come. */
+#include "cli/check_layers.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "format/json.h"
+
+/* One layer over all positions. Of a row: the cosine, the length of the difference relative to the reference's row,
+ * and the cosine of what the layer adds to the residual stream, which shows a wrong layer more clearly. */
+struct layer {
+    int64_t n, n_not_finite;
+    double min_cosine, sum_cosine, max_error;
+    int64_t n_added;
+    double min_added;
+};
+
+struct state {
+    const char *name; /* of the package's state */
+    int64_t layer;
+    enum reference_state_kind kind;
+    bool is_finite;
+    double cosine, error;
+};
+
+struct check_layers {
+    const struct model *model;
+    struct reference *reference;
+    int64_t n_layers;
+    struct layer *layers; /* [n_layers + 2]: embeddings, layers, final norm */
+    char **types;         /* [n_layers] */
+    float *rows;          /* [n_layers + 2, capacity, hidden]: the reference's for positions from begin on */
+    int64_t begin, n_rows, capacity;
+    int n_states;
+    struct state *states;
+    /* of a feed in progress */
+    struct reference_session *r;
+    const int32_t *tokens; /* that of position `first` comes first */
+    int64_t first;
+    bool failed;
+    struct err e;
+    const float *before; /* the package's rows behind the layer before, of the same call */
+    int64_t before_layer;
+};
+
+static const char *state_kind_name(enum reference_state_kind kind)
+{
+    static const char *const names[] = {"keys", "values", "memory", "window"};
+    return names[kind];
+}
+
+/* ---- rows ---- */
+
+struct sums {
+    double ab, aa, bb, dd;
+    bool is_finite;
+};
+
+static void sums_add(struct sums *s, double a, double b)
+{
+    s->ab += a * b;
+    s->aa += a * a;
+    s->bb += b * b;
+    s->dd += (a - b) * (a - b);
+    s->is_finite = s->is_finite && isfinite(a) && isfinite(b);
+}
+
+/* Of a, the reference, and b. Two rows of zeros are the same, one alone is as far away as can be. */
+static double sums_cosine(const struct sums *s)
+{
+    if (s->aa == 0 || s->bb == 0)
+        return s->aa == s->bb ? 1 : 0;
+    return s->ab / sqrt(s->aa * s->bb);
+}
+
+static double sums_error(const struct sums *s)
+{
+    return s->dd == 0 ? 0 : s->aa == 0 ? INFINITY : sqrt(s->dd / s->aa);
+}
+
+static void collect(void *context, int64_t layer, int64_t position, int64_t n, const float *rows)
+{
+    struct check_layers *l = context;
+    int64_t h = l->reference->hidden_size;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t at = position + i - l->begin;
+        if (at >= 0 && at < l->capacity)
+            memcpy(l->rows + ((layer + 1) * l->capacity + at) * h, rows + i * h, sizeof *rows * (size_t)h);
+    }
+}
+
+/* The reference up to the end of the package's call. */
+static void catch_up(struct check_layers *l, int64_t position, int64_t n)
+{
+    int64_t at = reference_session_position(l->r);
+    if (l->failed || position + n <= at)
+        return;
+    l->begin = at;
+    l->n_rows = position + n - at;
+    if (l->n_rows > l->capacity)
+        l->failed = true, err_set(&l->e, ERR_BUG, "a call of %lld tokens", (long long)l->n_rows);
+    else
+        l->failed = !reference_feed(l->r, l->tokens + (at - l->first), (size_t)l->n_rows, NULL, NULL, &l->e);
+}
+
+static void compare_row(struct check_layers *l, int64_t layer, int64_t at, const float *row,
+                        const float *before)
+{
+    int64_t h = l->reference->hidden_size;
+    const float *want = l->rows + ((layer + 1) * l->capacity + at) * h, *want_before = want - l->capacity * h;
+    struct layer *t = &l->layers[layer + 1];
+    struct sums s = {.is_finite = true}, added = {.is_finite = true};
+    for (int64_t i = 0; i < h; i++) {
+        sums_add(&s, (double)want[i], (double)row[i]);
+        if (before)
+            sums_add(&added, (double)want[i] - (double)want_before[i], (double)row[i] - (double)before[i]);
+    }
+    if (!s.is_finite) {
+        t->n_not_finite++;
+        return;
+    }
+    double cosine = sums_cosine(&s);
+    t->min_cosine = t->n == 0 ? cosine : fmin(t->min_cosine, cosine);
+    t->sum_cosine += cosine;
+    t->max_error = fmax(t->max_error, sums_error(&s));
+    t->n++;
+    if (before) {
+        double other = sums_cosine(&added);
+        t->min_added = t->n_added == 0 ? other : fmin(t->min_added, other);
+        t->n_added++;
+    }
+}
+
+static void watch(void *context, int64_t layer, int64_t position, int64_t n, const float *rows)
+{
+    struct check_layers *l = context;
+    int64_t h = l->reference->hidden_size;
+    if (layer == -1)
+        catch_up(l, position, n);
+    if (layer == SESSION_FINAL_NORM)
+        layer = l->n_layers;
+    if (l->failed || layer > l->n_layers)
+        return;
+    const float *before =
+        layer >= 0 && layer < l->n_layers && l->before_layer == layer - 1 ? l->before : NULL;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t at = position + i - l->begin;
+        if (at >= 0 && at < l->n_rows)
+            compare_row(l, layer, at, rows + i * h, before ? before + i * h : NULL);
+    }
+    l->before = rows;
+    l->before_layer = layer;
+}
+
+bool check_layers_feed(struct check_layers *l, struct reference_session *r, struct session *s,
+                       const int32_t *tokens, size_t n, struct progress *progress, struct err *e)
+{
+    l->r = r;
+    l->tokens = tokens;
+    l->first = session_position(s);
+    reference_watch(r, collect, l);
+    session_watch(s, watch, l);
+    bool ok = session_feed(s, tokens, n, SESSION_CONTRACT, NULL, NULL, progress, e);
+    session_watch(s, NULL, NULL);
+    reference_watch(r, NULL, NULL);
+    if (l->failed) {
+        *e = l->e;
+        return false;
+    }
+    return ok;
+}
+
+/* ---- states ---- */
+
+/* Where the package keeps what the reference has as [heads or rows, n, width] of a layer. */
+struct place {
+    const struct engine_state_entry *entry;
+    int64_t first;   /* element of the first head or row */
+    int64_t stride;  /* from head to head */
+    int64_t base;    /* position of slot 0 of a cache */
+    int64_t n_slots; /* of a cache; 0: none */
+    double factor;   /* of what is stored */
+};
+
+/* How many layers before this one have such a state. */
+static int64_t ordinal(const struct reference_session *r, int64_t layer, enum reference_state_kind kind)
+{
+    struct reference_state s;
+    int64_t n = 0;
+    for (int64_t i = 0; i < layer; i++)
+        n += reference_state(r, i, kind, &s);
+    return n;
+}
+
+/* The state whose list of layers in meta.yaml has this one, and the place in the list. */
+static const struct meta_state *listed(const struct meta *m, int64_t layer, const char *name, int64_t *slot)
+{
+    for (int i = 0; i < m->n_states; i++)
+        for (int k = 0; k < m->states[i].n_layers; k++)
+            if (m->states[i].layers[k] == layer && m->states[i].name &&
+                strncmp(m->states[i].name, name, strlen(name)) == 0) {
+                *slot = k;
+                return &m->states[i];
+            }
+    return NULL;
+}
+
+static bool find_cache(const struct check_layers *l, const struct reference_session *r,
+                       struct engine_state *states, int64_t layer, enum reference_state_kind kind,
+                       const struct reference_state *want, struct place *p)
+{
+    const struct meta *meta = l->model->package->meta;
+    const struct engine_state_entry *e = engine_state_find(states, "model_model_kv_cache_0");
+    int64_t slot = ordinal(r, layer, REFERENCE_KEYS), head = 0;
+    if (e) { /* keys of all layers, then values of all layers */
+        slot += kind == REFERENCE_VALUES ? e->dims[0] / 2 : 0;
+    } else { /* a slot for both of a layer */
+        const struct meta_state *s = listed(meta, layer, "model_model_kv_cache", &slot);
+        e = s ? engine_state_find(states, s->name) : NULL;
+        head = kind == REFERENCE_VALUES ? want->shape[0] : 0;
+    }
+    if (!e || e->rank != 4 || slot >= e->dims[0] || head + want->shape[0] > e->dims[1] ||
+        e->dims[3] != want->shape[2])
+        return false;
+    p->entry = e;
+    p->stride = e->dims[2] * e->dims[3];
+    p->first = (slot * e->dims[1] + head) * p->stride;
+    p->n_slots = e->dims[2];
+    p->factor = 1;
+    int64_t end = reference_session_position(r), batch = l->model->batch_size;
+    if (e->dims[2] == l->model->mask_length)
+        p->base = 0;
+    else if (e->dims[2] == meta->local_attention_window + batch) /* drops what a call adds */
+        p->base = end - e->dims[2];
+    else /* shifts by blocks */
+        p->base = ((end - 1) / batch + 1) * batch - e->dims[2];
+    return true;
+}
+
+static bool find_recurrent(const struct reference_session *r, struct engine_state *states, int64_t layer,
+                           enum reference_state_kind kind, const struct reference_state *want,
+                           struct place *p)
+{
+    bool is_memory = kind == REFERENCE_MEMORY;
+    const struct engine_state_entry *e =
+        engine_state_find(states, is_memory ? "model_model_gdn_state_0" : "model_model_conv_state_0");
+    int64_t n = 1, total = 1;
+    for (int i = 0; i < want->rank; i++)
+        n *= want->shape[i];
+    if (!e || e->rank != 3)
+        return false;
+    for (int i = 0; i < 3; i++)
+        total *= e->dims[i];
+    p->entry = e;
+    p->first = ordinal(r, layer, kind) * n;
+    p->factor = is_memory ? sqrt((double)want->shape[1]) : 1;
+    bool fits = is_memory ? e->dims[1] == want->shape[1] && e->dims[2] == want->shape[2]
+                          : e->dims[1] == want->shape[0] && e->dims[2] == want->shape[1];
+    return fits && p->first + n <= total;
+}
+
+static struct sums compare_state(const struct reference_session *r, const struct reference_state *want,
+                                 const struct place *p, const float *have)
+{
+    struct sums s = {.is_finite = true};
+    int64_t n = 1, end = reference_session_position(r), width = want->shape[2];
+    for (int i = 0; i < want->rank; i++)
+        n *= want->shape[i];
+    for (int64_t i = 0; p->n_slots == 0 && i < n; i++)
+        sums_add(&s, (double)want->data[i], (double)have[p->first + i] / p->factor);
+    for (int64_t head = 0; p->n_slots > 0 && head < want->shape[0]; head++)
+        for (int64_t slot = p->base < 0 ? -p->base : 0; slot < p->n_slots && p->base + slot < end; slot++) {
+            const float *a = want->data + (head * want->shape[1] + p->base + slot) * width,
+                        *b = have + p->first + head * p->stride + slot * width;
+            for (int64_t i = 0; i < width; i++)
+                sums_add(&s, (double)a[i], (double)b[i]);
+        }
+    return s;
+}
+
+bool check_layers_states(struct check_layers *l, const struct reference_session *r, struct session *s,
+                         struct err *e)
+{
+    struct engine_state *states = session_state(s);
+    int64_t largest = 1;
+    for (int i = 0; i < engine_state_count(states); i++)
+        largest =
+            engine_state_get(states, i)->n_elems > largest ? engine_state_get(states, i)->n_elems : largest;
+    f16 *halves = mem_try_alloc((size_t)largest * sizeof *halves, e);
+    float *values = mem_try_alloc((size_t)largest * sizeof *values, e);
+    bool ok = halves && values;
+    const struct engine_state_entry *read = NULL; /* what lies in values */
+    for (int kind = REFERENCE_KEYS; ok && kind <= REFERENCE_WINDOW; kind++) {
+        for (int64_t layer = 0; layer < l->n_layers; layer++) {
+            enum reference_state_kind k = (enum reference_state_kind)kind;
+            struct reference_state want;
+            struct place p = {0};
+            bool is_cache = k == REFERENCE_KEYS || k == REFERENCE_VALUES;
+            if (!reference_state(r, layer, k, &want) ||
+                !(is_cache ? find_cache(l, r, states, layer, k, &want, &p)
+                           : find_recurrent(r, states, layer, k, &want, &p)))
+                continue;
+            if (read != p.entry) {
+                engine_state_read(p.entry, halves);
+                f16_to_f32_n(values, halves, (size_t)p.entry->n_elems);
+                read = p.entry;
+            }
+            struct sums sums = compare_state(r, &want, &p, values);
+            l->states = xrealloc(l->states, sizeof *l->states * (size_t)(l->n_states + 1));
+            l->states[l->n_states++] = (struct state){
+                p.entry->name, layer, k, sums.is_finite, sums_cosine(&sums), sums_error(&sums)};
+        }
+    }
+    mem_free(halves);
+    mem_free(values);
+    return ok;
+}
+
+/* ---- making ---- */
+
+static void name_types(struct check_layers *l)
+{
+    const struct meta *meta = l->model->package->meta;
+    l->types = xcalloc((size_t)l->n_layers + 1, sizeof *l->types);
+    for (int64_t i = 0; i < l->n_layers; i++)
+        l->types[i] =
+            xstrdup(i < meta->n_layer_types && meta->layer_types[i] ? meta->layer_types[i] : "full");
+}
+
+bool check_layers_new(struct check_layers **out, const struct model *m, struct reference *r, struct err *e)
+{
+    struct check_layers *l = xcalloc(1, sizeof *l);
+    size_t n;
+    *out = l;
+    l->model = m;
+    l->reference = r;
+    l->n_layers = r->n_layers;
+    l->capacity = m->batch_size;
+    l->layers = xcalloc((size_t)r->n_layers + 2, sizeof *l->layers);
+    name_types(l);
+    if (!size_mul((size_t)(r->n_layers + 2), (size_t)l->capacity, &n) ||
+        !size_mul(n, (size_t)r->hidden_size * sizeof(float), &n))
+        return err_set(e, ERR_LIMIT, "%lld layers x %lld tokens x %lld numbers do not fit in memory",
+                       (long long)r->n_layers, (long long)l->capacity, (long long)r->hidden_size);
+    return (l->rows = mem_try_alloc(n, e)) != NULL;
+}
+
+void check_layers_free(struct check_layers *l)
+{
+    if (!l)
+        return;
+    for (int64_t i = 0; i < l->n_layers; i++)
+        free(l->types[i]);
+    free(l->types);
+    free(l->layers);
+    mem_free(l->rows);
+    free(l->states);
+    free(l);
+}
+
+/* ---- the report ---- */
+
+static void layer_name(const struct check_layers *l, int64_t layer, char *dst, size_t n)
+{
+    if (layer < 0)
+        snprintf(dst, n, "embeddings");
+    else if (layer == l->n_layers)
+        snprintf(dst, n, "final norm");
+    else
+        snprintf(dst, n, "layer %lld (%.20s)", (long long)layer, l->types[layer]);
+}
+
+void check_layers_judge(const struct check_layers *l, double min_cosine, struct buf *why)
+{
+    char name[64];
+    for (int64_t i = -1; i <= l->n_layers;
+         i++) { /* those behind the first one have its error in their input */
+        const struct layer *t = &l->layers[i + 1];
+        double mean = t->n ? t->sum_cosine / (double)t->n : 1;
+        if (t->n_not_finite == 0 && mean >= min_cosine)
+            continue;
+        layer_name(l, i, name, sizeof name);
+        if (t->n_not_finite > 0)
+            buf_printf(why, "%s is the first one that is not finite (at %lld positions)\n", name,
+                       (long long)t->n_not_finite);
+        else
+            buf_printf(why, "%s is the first one with a mean cosine below %g: %.8f\n", name, min_cosine,
+                       mean);
+        break;
+    }
+    const struct state *first = NULL;
+    for (int i = 0; i < l->n_states; i++) {
+        const struct state *s = &l->states[i];
+        if ((!s->is_finite || !(s->cosine >= min_cosine)) && (!first || s->layer < first->layer))
+            first = s;
+    }
+    if (first && !first->is_finite)
+        buf_printf(why, "the %s of layer %lld in %s: not finite\n", state_kind_name(first->kind),
+                   (long long)first->layer, first->name);
+    else if (first)
+        buf_printf(why, "the %s of layer %lld in %s: cosine %.8f is below %g\n", state_kind_name(first->kind),
+                   (long long)first->layer, first->name, first->cosine, min_cosine);
+}
+
+static void put_layer_line(const struct check_layers *l, int64_t i, struct buf *b)
+{
+    const struct layer *t = &l->layers[i + 1];
+    char name[64];
+    layer_name(l, i, name, sizeof name);
+    buf_printf(b, "%-22s ", name);
+    if (t->n == 0) {
+        buf_puts(b, t->n_not_finite ? "not finite\n" : "the package does not show it\n");
+        return;
+    }
+    buf_printf(b, "%.8f  %.8f  ", t->min_cosine, t->sum_cosine / (double)t->n);
+    if (t->n_added)
+        buf_printf(b, "%11.8f", t->min_added);
+    else
+        buf_printf(b, "%11s", "-");
+    buf_printf(b, "  %9.2e", t->max_error);
+    if (t->n_not_finite)
+        buf_printf(b, "  not finite at %lld positions", (long long)t->n_not_finite);
+    buf_putc(b, '\n');
+}
+
+void check_layers_put_table(const struct check_layers *l, struct buf *b)
+{
+    buf_puts(b, "                       lowest      mean        lowest of    largest\n"
+                "residual stream        cosine      cosine      what it adds error\n");
+    for (int64_t i = -1; i <= l->n_layers; i++)
+        put_layer_line(l, i, b);
+    buf_puts(b, "\nstate                          layer  what     cosine      error\n");
+    for (int i = 0; i < l->n_states; i++) {
+        const struct state *s = &l->states[i];
+        buf_printf(b, "%-30s %5lld  %-7s", s->name, (long long)s->layer, state_kind_name(s->kind));
+        if (s->is_finite)
+            buf_printf(b, "  %.8f  %9.2e\n", s->cosine, s->error);
+        else
+            buf_puts(b, "  not finite\n");
+    }
+    buf_putc(b, '\n');
+}
+
+static void put_number(struct buf *b, const char *key, double v)
+{
+    buf_printf(b, ", \"%s\": ", key);
+    json_put_double(b, v);
+}
+
+void check_layers_put_json(const struct check_layers *l, struct buf *b)
+{
+    buf_puts(b, "\"layers\": [");
+    for (int64_t i = -1; i <= l->n_layers; i++) {
+        const struct layer *t = &l->layers[i + 1];
+        const char *type = i < 0 ? "embeddings" : i == l->n_layers ? "final norm" : l->types[i];
+        buf_printf(b, "%s{\"layer\": %lld, \"type\": ", i < 0 ? "\n  " : ",\n  ", (long long)i);
+        json_put_string(b, type, strlen(type));
+        buf_printf(b, ", \"rows\": %lld, \"not_finite\": %lld", (long long)(t->n + t->n_not_finite),
+                   (long long)t->n_not_finite);
+        put_number(b, "min_cosine", t->n ? t->min_cosine : NAN);
+        put_number(b, "mean_cosine", t->n ? t->sum_cosine / (double)t->n : NAN);
+        put_number(b, "min_added_cosine", t->n_added ? t->min_added : NAN);
+        put_number(b, "max_relative_error", t->n ? t->max_error : NAN);
+        buf_putc(b, '}');
+    }
+    buf_puts(b, "],\n \"states\": [");
+    for (int i = 0; i < l->n_states; i++) {
+        const struct state *s = &l->states[i];
+        buf_puts(b, i ? ",\n  {\"name\": " : "\n  {\"name\": ");
+        json_put_string(b, s->name, strlen(s->name));
+        buf_printf(b, ", \"layer\": %lld, \"what\": \"%s\"", (long long)s->layer, state_kind_name(s->kind));
+        put_number(b, "cosine", s->is_finite ? s->cosine : NAN);
+        put_number(b, "relative_error", s->is_finite ? s->error : NAN);
+        buf_putc(b, '}');
+    }
+    buf_puts(b, "],\n ");
+}
