@@ -533,8 +533,8 @@ static int package_bits(const struct meta *m)
     return least;
 }
 
-/* By the width of the weights, from measurements on small trained models of every family with a distance of about four
- * times to the worst; docs/contract.md has them. Where routers choose, a near tie that falls the other way moves a
+/* By the width of the weights, from measurements on small trained models of every family with room for three to five
+ * times the worst error; docs/contract.md has them. Where routers choose, a near tie that falls the other way moves a
  * position far more than rounding does, so single positions may be further away. */
 static struct limits default_limits(const struct model *m)
 {
