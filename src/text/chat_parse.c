@@ -88,7 +88,7 @@ static void give_text(struct chat_parser *p, const char *text, size_t n, chat_ev
         return;
     }
     size_t begin = 0, end = n;
-    while (p->skips_newlines && begin < n && (text[begin] == '\n' || text[begin] == '\r'))
+    while (p->skips_newlines && p->blanks.n == 0 && begin < n && (text[begin] == '\n' || text[begin] == '\r'))
         begin++;
     while (end > begin && isspace((unsigned char)text[end - 1]))
         end--;

@@ -114,7 +114,8 @@ static struct value read_number(struct reader *r)
         char c = r->p[r->at];
         if (c == '.' || c == 'e' || c == 'E')
             is_double = true;
-        else if (!(c >= '0' && c <= '9') && !((c == '-' || c == '+') && (r->p[r->at - 1] | 32) == 'e'))
+        else if (!(c >= '0' && c <= '9') &&
+                 !((c == '-' || c == '+') && r->at > digits && (r->p[r->at - 1] | 32) == 'e'))
             break;
     }
     if (r->at == digits || r->p[digits] < '0' || r->p[digits] > '9') {
