@@ -91,7 +91,10 @@ static bool loop_fetch(struct jinja *j, struct loop *l, struct value *out)
 
 static bool loop_peek(struct jinja *j, struct loop *l)
 {
-    return l->after.type != VALUE_MISSING || loop_fetch(j, l, &l->after);
+    struct value item;
+    if (l->after.type == VALUE_MISSING && loop_fetch(j, l, &item))
+        l->after = item;
+    return l->after.type != VALUE_MISSING;
 }
 
 size_t loop_length(struct jinja *j, struct loop *l)

@@ -607,6 +607,13 @@ STATEMENTS = r"""
 {% for a, (b, c) in [[1,[2,3]]] %}{{ a }}{{ b }}{{ c }}{% endfor %}
 {% for a, b in [1] %}x{% endfor %}
 {% for i in range(10) if i is odd %}{{ i }}{{ loop.index }}{{ loop.last }}{{ loop.length }} {% endfor %}
+{% for i in [1,2,3] if i < 3 %}{{ i }}{{ loop.last }}{{ loop.nextitem is defined }}{{ loop.length }} {% endfor %}
+{% for i in [3,1,2,3] if i < 3 %}{{ loop.nextitem }}{{ loop.previtem }}{{ loop.revindex }} {% endfor %}
+{% for i in [1,2,3] if i < 3 recursive %}{{ i }}{{ loop.last }}{% if i == 2 %}{{ loop([1,3]) }}{% endif %}{% endfor %}
+{% for k, v in {'a':1,'b':2,'c':3}.items() if v != 3 %}{{ k }}{{ ', ' if not loop.last }}{% endfor %}
+{% set s = [1,2,3]|select('lt', 3) %}{% for i in s if i > 0 %}{{ loop.last }}{{ loop.index }}{% endfor %}
+{% set ns = namespace(n=0) %}{% for i in [1,2,3,4] if i > ns.n %}{% set ns.n = i + 1 %}{{ i }}{{ loop.last }}{% endfor %}
+{% for i in [1,2,3,4] if i is even %}{% for j in [i, i + 1] if j is even %}{{ j }}{{ loop.last }}{% endfor %}{{ loop.last }}{% endfor %}
 {% for i in [1,2,3] if false %}x{% else %}none{% endfor %}
 {% for i in range(10) %}{% if i == 3 %}{% continue %}{% endif %}{% if i == 6 %}{% break %}{% endif %}{{ i }}{% endfor %}
 {% for i in [1] %}{% break %}{% else %}e{% endfor %}
@@ -809,7 +816,7 @@ def programs(c):
                    lambda: "{% set " + rng.choice(names) + " = " + expr(2) + " %}"]
         if depth > 0:
             choices += [lambda: "{% if " + expr(2) + " %}" + body() + "{% else %}" + body() + "{% endif %}",
-                        lambda: "{% for " + rng.choice(names) + " in " + rng.choice(["l", "d", "range(3)", "s", expr(1)]) + " %}" + body(True) + "{{ loop.index }}{% endfor %}",
+                        lambda: "{% for " + rng.choice(names) + " in " + rng.choice(["l", "d", "range(3)", "s", expr(1)]) + rng.choice(["", "", " if " + expr(1)]) + " %}" + body(True) + rng.choice(["{{ loop.index }}", "{{ loop.last }}", "{{ loop.length }}{{ loop.nextitem }}", "{{ loop.previtem }}"]) + "{% endfor %}",
                         lambda: "{% set " + rng.choice(names) + " %}" + body() + "{% endset %}",
                         lambda: "{% with n = " + expr(1) + " %}" + body() + "{% endwith %}",
                         lambda: "{% macro m" + str(depth) + "(a, n=2) %}" + body(False) + "{% endmacro %}{{ m" + str(depth) + "(" + expr(1) + ") }}"]
@@ -818,7 +825,7 @@ def programs(c):
         return rng.choice(choices)()
 
     variables = {"a": 1, "b": "B", "n": None, "s": "str", "l": ["p", 2, {"k": 3}], "d": {"k": "v", "j": [1]}}
-    for _ in range(2500):
+    for _ in range(4000):
         c.add("".join(statement(2, False) for _ in range(rng.randint(1, 3))), variables)
 
 
