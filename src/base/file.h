@@ -72,6 +72,9 @@ bool out_folder_open(struct out_folder **out, const char *path, bool replace, st
  * process at a time: ERR_IO while another one works in it. */
 bool out_folder_open_keyed(struct out_folder **out, const char *path, const char *key, bool resume,
                            bool replace, bool *found, struct err *e) MUST_CHECK;
+/* Removes what is in the folder, but for entries of these names. */
+bool out_folder_clear(const struct out_folder *f, const char *const *keep, int n_keep,
+                      struct err *e) MUST_CHECK;
 /* Leaves the temporary folder where it is. Consumes f (which may be NULL). */
 void out_folder_keep(struct out_folder *f);
 const char *out_folder_path(const struct out_folder *f); /* where to write meanwhile */

@@ -302,16 +302,18 @@ static bool lock_folder(struct out_folder *f, struct err *e)
     return false;
 }
 
-/* Empties the folder but for the lock, which this process holds. */
-static bool clear_folder(const struct out_folder *f, struct err *e)
+bool out_folder_clear(const struct out_folder *f, const char *const *keep, int n_keep, struct err *e)
 {
     struct path_list list;
     bool ok = true;
     if (!path_list_read(&list, f->temporary, e))
         return false;
     for (size_t i = 0; i < list.n && ok; i++) {
+        bool is_kept = f->lock && strcmp(list.names[i], LOCK_NAME) == 0;
+        for (int k = 0; k < n_keep && !is_kept; k++)
+            is_kept = strcmp(list.names[i], keep[k]) == 0;
         char *child = path_join(f->temporary, list.names[i]);
-        ok = strcmp(list.names[i], LOCK_NAME) == 0 || path_remove_tree(child, e);
+        ok = is_kept || path_remove_tree(child, e);
         free(child);
     }
     path_list_free(&list);
@@ -333,7 +335,7 @@ bool out_folder_open_keyed(struct out_folder **out, const char *path, const char
         ok = *found = true;
     if (!ok)
         err_set_errno(e, "%s: can't make the folder", f->path);
-    ok = ok && lock_folder(f, e) && (!*found || resume || clear_folder(f, e));
+    ok = ok && lock_folder(f, e) && (!*found || resume || out_folder_clear(f, NULL, 0, e));
     *found = *found && resume;
     if (ok)
         *out = f;

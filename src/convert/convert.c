@@ -367,6 +367,23 @@ static void take_finished(struct conversion *c, struct convert_report *report, u
     }
 }
 
+/* A run that was killed left more than finished parts: half of a part, temporary names of its files. */
+static bool clear_unfinished(struct conversion *c, struct err *e)
+{
+    int n = 0;
+    char **names = xcalloc(2 * (size_t)c->n_parts + 1, sizeof *names);
+    for (int i = 0; i < c->n_parts; i++) {
+        if (c->parts[i].is_done)
+            n += convert_part_folders(&c->parts[i], c->options->format, names + n);
+    }
+    names[n] = xstrdup(CONVERT_JOURNAL_NAME);
+    bool ok = out_folder_clear(c->folder, (const char *const *)names, n + 1, e);
+    for (int i = 0; i <= n; i++)
+        free(names[i]);
+    free(names);
+    return ok;
+}
+
 static bool write_parts(struct conversion *c, uint64_t work_bytes, struct convert_report *report,
                         struct err *e)
 {
@@ -433,7 +450,7 @@ static bool write_package(struct conversion *c, struct convert_report *report, s
     const char *folder = out_folder_path(c->folder);
     uint64_t weight_bytes, work_bytes;
     take_finished(c, report, &weight_bytes, &work_bytes);
-    if (!check_space(c, weight_bytes, e))
+    if (!clear_unfinished(c, e) || !check_space(c, weight_bytes, e))
         return false;
     if (c->only.meta && (!convert_copy_files(o, folder, &report->has_tokenizer, e) ||
                          !convert_write_meta(o, c->model, c->prefix, folder, e)))

@@ -6,7 +6,6 @@
 #include <sys/stat.h>
 #include "format/mlmodelc.h"
 
-#define JOURNAL_NAME ".finished.json"
 #define JOURNAL_BYTES_MAX ((size_t)256 << 20)
 #define KEY_BYTES_MAX ((size_t)256 << 20)
 #define FILES_MAX 4096
@@ -199,7 +198,7 @@ struct convert_journal *convert_journal_open(const char *folder)
 {
     struct convert_journal *j = xcalloc(1, sizeof *j);
     j->folder = xstrdup(folder);
-    j->path = path_join(folder, JOURNAL_NAME);
+    j->path = path_join(folder, CONVERT_JOURNAL_NAME);
     if (path_exists(j->path) && !json_read_file(&j->root, j->path, JOURNAL_BYTES_MAX, NULL))
         j->root = NULL;
     if (!cJSON_IsArray(json_get(j->root, "parts"))) {

@@ -15,6 +15,7 @@ bool convert_work_key(char key[17], const struct convert_options *o, const struc
                       const char *prefix, struct err *e) MUST_CHECK;
 
 struct convert_journal;
+#define CONVERT_JOURNAL_NAME ".finished.json"
 /* Reads the journal of the folder; none, or one that can't be read, is an empty one. */
 struct convert_journal *convert_journal_open(const char *folder);
 void convert_journal_close(struct convert_journal *j); /* accepts NULL */

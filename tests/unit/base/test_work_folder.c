@@ -79,6 +79,28 @@ static void test_begin_anew(void **state)
     free(work);
 }
 
+static void test_clear(void **state)
+{
+    (void)state;
+    const char *path = scratch("cleared");
+    static const char *const keep[] = {"a", "missing", "c"};
+    struct out_folder *f = NULL;
+    bool found;
+    ASSERT_OK(out_folder_open_keyed(&f, path, KEY, true, false, &found, e));
+    put(f, "a");
+    put(f, "b");
+    put(f, "c.tmp-123456");
+    char *folder = inside(f, "c");
+    ASSERT_OK(folder_make(folder, e));
+    free(folder);
+    ASSERT_OK(out_folder_clear(f, keep, 3, e));
+    assert_true(has(f, "a") && has(f, "c") && has(f, ".lock"));
+    assert_false(has(f, "b") || has(f, "c.tmp-123456"));
+    ASSERT_OK(out_folder_clear(f, NULL, 0, e));
+    assert_false(has(f, "a") || has(f, "c"));
+    out_folder_abort(f);
+}
+
 /* A second process is refused while the first one works, and free once that has died. */
 static void test_lock(void **state)
 {
@@ -125,6 +147,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_keep_and_resume),
         cmocka_unit_test(test_begin_anew),
+        cmocka_unit_test(test_clear),
         cmocka_unit_test(test_lock),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);

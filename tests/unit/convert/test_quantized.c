@@ -459,6 +459,16 @@ static void test_resume(void **state)
     assert_false(path_exists(output));
     work = work_folder("resumed");
     assert_non_null(work);
+    /* What a killed run leaves beside finished parts must not get into the package. */
+    static const char *const leftovers[] = {"meta.yaml.tmp-abc123", ".finished.json.tmp-abc123",
+                                            "qwen_lm_head_lut4.mlpackage/Data/weight.bin.tmp-00ffee"};
+    for (int i = 0; i < 3; i++) {
+        char *path = path_join(work, leftovers[i]), *folder = path_folder(path);
+        ASSERT_OK(folder_make(folder, e));
+        ASSERT_OK(file_write(path, "half", 4, e));
+        free(folder);
+        free(path);
+    }
     free(work);
     assert_int_equal(resume_run(o, output), 1);
     assert_same_tree(whole, output);
