@@ -4,7 +4,7 @@
 #
 # bench/real_shapes.sh BUILD SCRATCH [CONVERT OPTIONS]    needs about 4 GB of disk in SCRATCH
 set -eu
-build=$1 scratch=$2
+build=$(realpath "$1") scratch=$2
 shift 2
 milkit=$build/milkit
 mkdir -p "$scratch"

@@ -637,7 +637,10 @@ static size_t round_block(const struct st_tensor *t, int64_t begin, size_t n, ui
         for (size_t i = 0; i < n; i++)
             dst[i] = f64_to_f16(block.f64[i]);
     }
-    for (size_t i = 0; i < n; i++) {
+    unsigned any = 0; /* without a branch, so that it is done many at a time */
+    for (size_t i = 0; i < n; i++)
+        any |= (dst[i] & 0x7fff) == 0x7c00;
+    for (size_t i = 0; any && i < n; i++) {
         if ((dst[i] & 0x7fff) != 0x7c00)
             continue;
         *bad = is_short ? (double)block.f32[i] : block.f64[i];
