@@ -157,7 +157,6 @@ struct fused {
     const struct mil_value *weight; /* rms: or NULL */
     double eps, scale;
     int64_t pairs, half;
-    int k_repeat;
     int64_t slot; /* gated delta: first row of the state's slice; in: q, k, v, g, beta, state */
 };
 
@@ -258,6 +257,8 @@ void emit_copy(struct compiler *c, const struct value *from,
 void dense_strides(int rank, const int64_t *dims, int64_t *strides);
 bool is_dense(const struct value *v);
 int64_t value_elems(const struct value *v);
+/* Axes by falling stride, equal ones in their order: the order in which memory is walked. */
+void axes_by_stride(const struct value *v, int order[MIL_RANK_MAX]);
 /* True when v can be seen with the new dims without moving data. */
 bool view_reshape(const struct value *v, int rank, const int64_t *dims, struct value *out);
 /* Merges neighbouring axes of up to n values (same dims) that can be walked as one; drops axes of 1. Returns

@@ -477,11 +477,8 @@ static void fuse_attention(struct compiler *c, const struct mil_op *softmax)
     members[n_members++] = add;
     members[n_members++] = softmax;
     struct fused *f = ARENA_NEW(c->scratch, struct fused);
-    *f = (struct fused){.kind = FUSED_ATTENTION,
-                        .out = root->outputs[0],
-                        .in = {q, k, v, mask},
-                        .scale = scale,
-                        .k_repeat = repeat_k};
+    *f = (struct fused){
+        .kind = FUSED_ATTENTION, .out = root->outputs[0], .in = {q, k, v, mask}, .scale = scale};
     take(c, f, index_of(c, root), members, n_members);
 }
 

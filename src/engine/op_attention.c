@@ -284,14 +284,7 @@ bool emit_silu_mul(struct compiler *c, const struct fused *f)
     }
     struct value y = value_new_like(c, REPR_F32, x[0].rank, x[0].dims, &x[0]);
     int order[MIL_RANK_MAX];
-    for (int i = 0; i < y.rank; i++) {
-        int at = i;
-        while (at > 0 && y.strides[order[at - 1]] < y.strides[i]) {
-            order[at] = order[at - 1];
-            at--;
-        }
-        order[at] = i;
-    }
+    axes_by_stride(&y, order);
     for (int pass = 0; pass < 2; pass++) {
         for (int i = 0; i < y.rank; i++) {
             p->dims[i] = y.dims[order[i]];

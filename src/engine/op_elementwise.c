@@ -288,14 +288,7 @@ static bool emit_elementwise(struct compiler *c, const struct mil_op *op, struct
     }
     struct value y = value_new_like(c, dtype_repr(t->dtype), t->rank, t->dims, like);
     int order[MIL_RANK_MAX]; /* axes by falling stride of the result */
-    for (int i = 0; i < t->rank; i++) {
-        int at = i;
-        while (at > 0 && y.strides[order[at - 1]] < y.strides[i]) {
-            order[at] = order[at - 1];
-            at--;
-        }
-        order[at] = i;
-    }
+    axes_by_stride(&y, order);
     p->id = op->info->id;
     p->n_operands = n;
     p->alpha = alpha;

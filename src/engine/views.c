@@ -109,3 +109,15 @@ int coalesce(int rank, int64_t *dims, int n, int64_t strides[][MIL_RANK_MAX])
     }
     return out;
 }
+
+void axes_by_stride(const struct value *v, int order[MIL_RANK_MAX])
+{
+    for (int i = 0; i < v->rank; i++) {
+        int at = i;
+        while (at > 0 && v->strides[order[at - 1]] < v->strides[i]) {
+            order[at] = order[at - 1];
+            at--;
+        }
+        order[at] = i;
+    }
+}
