@@ -11,6 +11,7 @@
 typedef double lanes __attribute__((vector_size(64)));
 typedef int64_t lane_ints __attribute__((vector_size(64)));
 #define N_LANES 8
+#define MANY (3 * N_LANES) /* candidates that are worth a call and its registers */
 
 static inline __attribute__((always_inline)) int
 best_body(const struct cluster_points *p, const double *previous, int low, int high, int j, double *best)
@@ -18,7 +19,7 @@ best_body(const struct cluster_points *p, const double *previous, int low, int h
     const double *weight = p->weight, *moment = p->moment;
     double w_end = weight[j], s_end = moment[j], top = -INFINITY;
     int at = low, i = low;
-    if (high - low >= 2 * N_LANES) {
+    if (high - low >= N_LANES) {
         lanes tops;
         lane_ints where, now;
         for (int k = 0; k < N_LANES; k++) {
@@ -72,18 +73,39 @@ best_avx512(const struct cluster_points *p, const double *previous, int low, int
 }
 #endif
 
+static int best_of_many(const struct cluster_points *p, const double *previous, int low, int high, int j,
+                        double *best)
+{
+#ifdef HAVE_WIDE
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq"))
+        return best_avx512(p, previous, low, high, j, best);
+    if (__builtin_cpu_supports("avx2"))
+        return best_avx2(p, previous, low, high, j, best);
+#endif
+    return best_body(p, previous, low, high, j, best);
+}
+
+/* Most ranges hold a handful of candidates: those are looked at on the spot. */
+static inline __attribute__((always_inline)) int
+best_of(const struct cluster_points *p, const double *previous, int low, int high, int j, double *best)
+{
+    if (high - low >= MANY)
+        return best_of_many(p, previous, low, high, j, best);
+    double w_end = p->weight[j], s_end = p->moment[j], top = -INFINITY;
+    int at = low;
+    for (int i = low; i <= high; i++) {
+        double s = s_end - p->moment[i], w = w_end - p->weight[i], d = previous[i] + s * s / w;
+        at = d > top ? i : at;
+        top = d > top ? d : top;
+    }
+    *best = top;
+    return at;
+}
+
 int cluster_best(const struct cluster_points *p, const double *previous, int low, int high, int j,
                  double *best)
 {
-#ifdef HAVE_WIDE
-    if (high - low >= 2 * N_LANES) {
-        if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq"))
-            return best_avx512(p, previous, low, high, j, best);
-        if (__builtin_cpu_supports("avx2"))
-            return best_avx2(p, previous, low, high, j, best);
-    }
-#endif
-    return best_body(p, previous, low, high, j, best);
+    return best_of(p, previous, low, high, j, best);
 }
 
 void cluster_row(const struct cluster_points *p, const double *previous, double *current, uint16_t *from,
@@ -97,7 +119,7 @@ void cluster_row(const struct cluster_points *p, const double *previous, double 
     for (;;) {
         while (j_low <= j_high) {
             int j = j_low + (j_high - j_low) / 2, high = i_high < j ? i_high : j - 1;
-            int i = cluster_best(p, previous, i_low, high, j, &current[j]);
+            int i = best_of(p, previous, i_low, high, j, &current[j]);
             from[j - first] = (uint16_t)i;
             stack[n].j_low = j + 1;
             stack[n].j_high = j_high;

@@ -17,6 +17,7 @@
 #define EXACT_CLUSTERS_MAX 16
 #define PRICES_MAX 24
 #define PRICES_ENOUGH 6 /* then nearly the right number will do */
+#define PATIENCE 8
 #define ROUNDS_MAX 40
 
 /* x^(1/3) within some percent, the same on every machine, which a library's cbrt need not be. */
@@ -139,19 +140,30 @@ static void improve(const struct cluster_points *p, struct cluster_memory *m, in
 
 /* ---- a price for each cluster ---- */
 
-/* The best clustering at this price; boundary [k + 1] for the k that is returned, not filled when that is above k_max.
- */
-static int cluster_at_price(const struct cluster_points *p, struct cluster_memory *m, double price, int k_max,
-                            int *boundary)
+/* The best clustering at this price; boundary [k + 1] for the k that is returned, not filled when that is above
+ * k_max. patience: how many worse candidates end the search for a boundary; below p->n what is found may not be
+ * the best. */
+static int cluster_at_price(const struct cluster_points *p, struct cluster_memory *m, double price,
+                            int patience, int k_max, int *boundary)
 {
     double *total = m->previous;
     int low = 0, k = 0;
     cluster_reserve(m, (size_t)p->n + 1);
     total[0] = 0.0;
     for (int j = 1; j <= p->n; j++) {
-        /* The best last boundary never falls as j grows. */
-        low = cluster_best(p, total, low, j - 1, j, &total[j]);
-        total[j] -= price;
+        double w_end = p->weight[j], s_end = p->moment[j], top = -INFINITY;
+        /* The best last boundary never falls as j grows, and seldom by much. */
+        if (patience >= p->n)
+            low = cluster_best(p, total, low, j - 1, j, &top);
+        else
+            for (int i = low; i < j && i - low <= patience; i++) {
+                double s = s_end - p->moment[i], w = w_end - p->weight[i], d = total[i] + s * s / w;
+                if (d > top) {
+                    top = d;
+                    low = i;
+                }
+            }
+        total[j] = top - price;
         m->from[j] = (uint16_t)low;
     }
     for (int j = p->n; j > 0; j = m->from[j])
@@ -201,43 +213,61 @@ static void split_one(const struct cluster_points *p, int k, int *boundary)
     boundary[after + 1] = at;
 }
 
+/* A search for the price at which there are k clusters; the nearest number that was seen is kept. */
+struct price_search {
+    double price, low, high; /* low, high: the bracket, 0 while there is none */
+    int k, n_found;
+    int found[2 * QUANT_ENTRIES_MAX + 1];
+};
+
+static void search_price(const struct cluster_points *p, struct cluster_memory *m, struct price_search *s,
+                         int patience, int n_trials)
+{
+    s->low = s->high = 0.0;
+    s->n_found = 0;
+    for (int trial = 0; trial < n_trials; trial++) {
+        int now[2 * QUANT_ENTRIES_MAX + 1];
+        int count = cluster_at_price(p, m, s->price, patience, 2 * s->k, now);
+        if (count <= 2 * s->k && (s->n_found == 0 || abs(count - s->k) < abs(s->n_found - s->k))) {
+            s->n_found = count;
+            memcpy(s->found, now, sizeof now[0] * (size_t)(count + 1));
+        }
+        if (count == s->k ||
+            (trial >= PRICES_ENOUGH && s->n_found > 0 && abs(s->n_found - s->k) <= 1 + s->k / 64))
+            return;
+        if (count > s->k)
+            s->low = s->price;
+        else
+            s->high = s->price;
+        /* By the cube law, inside the bracket. */
+        double factor = (double)count / s->k;
+        s->price *= factor * factor * factor;
+        if (s->low > 0.0 && s->high > 0.0 &&
+            (s->price <= s->low || s->price >= s->high || trial >= PRICES_ENOUGH))
+            s->price = sqrt(s->low * s->high);
+    }
+}
+
 /* k clusters of p->n >= 4 k points, the best ones or nearly so. True when they are the best. price: where the
  * search begins, better too low: the fewer clusters, the longer the rows. */
 static bool cluster_by_price(const struct cluster_points *p, struct cluster_memory *m, int k, double price,
                              int *boundary)
 {
-    int found[2 * QUANT_ENTRIES_MAX + 1], n_found = 0;
-    double low = 0.0, high = 0.0;
-    for (int trial = 0; trial < PRICES_MAX; trial++) {
-        int now[2 * QUANT_ENTRIES_MAX + 1];
-        int count = cluster_at_price(p, m, price, 2 * k, now);
-        if (count <= 2 * k && (n_found == 0 || abs(count - k) < abs(n_found - k))) {
-            n_found = count;
-            memcpy(found, now, sizeof found[0] * (size_t)(count + 1));
-        }
-        if (n_found == k || (trial >= PRICES_ENOUGH && n_found > 0 && abs(n_found - k) <= 1 + k / 64))
-            break;
-        if (count > k)
-            low = price;
-        else
-            high = price;
-        /* By the cube law, inside the bracket. */
-        double factor = (double)count / k;
-        price *= factor * factor * factor;
-        if (low > 0.0 && high > 0.0 && (price <= low || price >= high || trial >= PRICES_ENOUGH))
-            price = sqrt(low * high);
-    }
-    if (n_found == 0) {
-        n_found = k;
+    struct price_search s = {.price = price, .k = k};
+    /* Impatiently for the price, then for the clusters. */
+    search_price(p, m, &s, PATIENCE, PRICES_ENOUGH);
+    search_price(p, m, &s, p->n, PRICES_MAX);
+    if (s.n_found == 0) {
+        s.n_found = k;
         for (int r = 0; r <= k; r++)
-            found[r] = (int)((int64_t)p->n * r / k);
+            s.found[r] = (int)((int64_t)p->n * r / k);
     }
-    bool is_best = n_found == k;
-    for (; n_found > k; n_found--)
-        join_two(p, n_found, found);
-    for (; n_found < k; n_found++)
-        split_one(p, n_found, found);
-    memcpy(boundary, found, sizeof found[0] * (size_t)(k + 1));
+    bool is_best = s.n_found == k;
+    for (; s.n_found > k; s.n_found--)
+        join_two(p, s.n_found, s.found);
+    for (; s.n_found < k; s.n_found++)
+        split_one(p, s.n_found, s.found);
+    memcpy(boundary, s.found, sizeof s.found[0] * (size_t)(k + 1));
     return is_best;
 }
 
@@ -246,6 +276,10 @@ void cluster_kmeans(const struct cluster_points *p, const double *value, struct 
 {
     int n = p->n, wanted = (k > 64 ? CANDIDATES_PER_CLUSTER_OF_MANY : CANDIDATES_PER_CLUSTER) * k,
         reach[QUANT_ENTRIES_MAX];
+    if (k < 3) {
+        cluster_exact(p, m, k, boundary);
+        return;
+    }
     if (wanted < CANDIDATES_MIN)
         wanted = CANDIDATES_MIN;
     if (wanted > n)
@@ -259,7 +293,7 @@ void cluster_kmeans(const struct cluster_points *p, const double *value, struct 
     } else {
         wanted = choose_candidates(m->curve, n, wanted, m->candidates);
     }
-    if (k < 3 || wanted < 4 * k) {
+    if (wanted < 4 * k) {
         cluster_exact(p, m, k, boundary);
         return;
     }

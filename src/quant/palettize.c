@@ -8,6 +8,7 @@
 #define BLOCK_BITS 5 /* patterns are counted in blocks of 32, so that a scan skips what was never seen */
 #define N_BLOCKS (N_BITS >> BLOCK_BITS)
 #define INFINITY_BITS 0x7c00
+#define VALUES_AT_A_TIME 1024
 /* Importance in whole steps of the largest one: sums of whole numbers do not depend on their order. */
 #define IMPORTANCE_STEPS 1048576.0
 
@@ -62,7 +63,8 @@ void quant_collect_begin(struct quant_scratch *s)
         if (!s->seen[b])
             continue;
         memset(&s->count[b << BLOCK_BITS], 0, sizeof s->count[0] << BLOCK_BITS);
-        memset(&s->importance[b << BLOCK_BITS], 0, sizeof s->importance[0] << BLOCK_BITS);
+        if (s->is_weighted)
+            memset(&s->importance[b << BLOCK_BITS], 0, sizeof s->importance[0] << BLOCK_BITS);
         s->seen[b] = 0;
     }
     s->is_weighted = false;
@@ -103,14 +105,30 @@ void quant_collect(struct quant_scratch *s, const f16 *w, int64_t n, const float
     }
 }
 
-static void add_point(struct quant_scratch *s, unsigned bits, uint32_t count, double importance)
+static inline void add_point(struct quant_scratch *s, unsigned bits)
 {
-    int n = s->n_points++;
-    double x = (double)f16_to_f32((f16)bits), w = s->is_weighted ? importance : (double)count;
-    s->bits[n] = (uint16_t)bits;
-    s->value[n] = x;
-    s->weight[n + 1] = s->weight[n] + w;
-    s->moment[n + 1] = s->moment[n] + w * x;
+    s->bits[s->n_points++] = (uint16_t)bits;
+}
+
+/* Values and sums of the points that were listed. */
+static void sum_points(struct quant_scratch *s)
+{
+    double weight = 0.0, moment = 0.0;
+    float values[VALUES_AT_A_TIME];
+    s->weight[0] = s->moment[0] = 0.0;
+    for (int begin = 0; begin < s->n_points; begin += VALUES_AT_A_TIME) {
+        int n = s->n_points - begin < VALUES_AT_A_TIME ? s->n_points - begin : VALUES_AT_A_TIME;
+        f16_to_f32_n(values, s->bits + begin, (size_t)n);
+        for (int i = 0; i < n; i++) {
+            unsigned bits = s->bits[begin + i];
+            double x = (double)values[i], w = s->is_weighted ? s->importance[bits] : (double)s->count[bits];
+            weight += w;
+            moment += w * x;
+            s->value[begin + i] = x;
+            s->weight[begin + i + 1] = weight;
+            s->moment[begin + i + 1] = moment;
+        }
+    }
 }
 
 /* Blocks of negative patterns run against the order of their values. */
@@ -121,7 +139,7 @@ static void list_negative(struct quant_scratch *s)
             continue;
         for (int i = (b << BLOCK_BITS) + (1 << BLOCK_BITS) - 1; i >= b << BLOCK_BITS && i > 0x8000; i--) {
             if (s->count[i])
-                add_point(s, (unsigned)i, s->count[i], s->importance[i]);
+                add_point(s, (unsigned)i);
         }
     }
 }
@@ -133,7 +151,7 @@ static void list_positive(struct quant_scratch *s)
             continue;
         for (int i = b << BLOCK_BITS; i < (b + 1) << BLOCK_BITS; i++) {
             if (i > 0 && s->count[i])
-                add_point(s, (unsigned)i, s->count[i], s->importance[i]);
+                add_point(s, (unsigned)i);
         }
     }
 }
@@ -148,11 +166,18 @@ static bool list_points(struct quant_scratch *s, struct err *e)
         }
     }
     s->n_points = 0;
-    s->weight[0] = s->moment[0] = 0.0;
     list_negative(s);
-    if (s->count[0] || s->count[0x8000])
-        add_point(s, 0, s->count[0] + s->count[0x8000], s->importance[0] + s->importance[0x8000]);
+    /* Zeros of both signs are one point; the next begin clears both, since both were seen. */
+    s->count[0] += s->count[0x8000];
+    s->count[0x8000] = 0;
+    s->importance[0] += s->importance[0x8000];
+    s->importance[0x8000] = 0.0;
+    if (s->count[0]) {
+        s->seen[0] = 1;
+        add_point(s, 0);
+    }
     list_positive(s);
+    sum_points(s);
     if (s->n_points == 0)
         return err_set(e, ERR_BUG, "a group of no values");
     /* Moments about the mean. */
@@ -178,25 +203,25 @@ static void fill_table(const struct quant_scratch *s, int k, const int *boundary
 /* Codes of all points: the nearest entry, the lower one of two. Adds up the errors. */
 static void fill_codes(struct quant_scratch *s, int k, const f16 *table, struct quant_stats *stats)
 {
-    int r = 0;
-    double low = (double)f16_to_f32(table[0]), high = k > 1 ? (double)f16_to_f32(table[1]) : 0.0;
-    for (int i = 0; i < s->n_points; i++) {
-        double x = s->value[i];
-        while (r + 1 < k && high - x < x - low) {
-            low = high;
-            r++;
-            high = r + 1 < k ? (double)f16_to_f32(table[r + 1]) : 0.0;
+    int i = 0;
+    double low = (double)f16_to_f32(table[0]);
+    struct quant_stats sum = {0};
+    for (int r = 0; r < k; r++) {
+        double high = r + 1 < k ? (double)f16_to_f32(table[r + 1]) : INFINITY;
+        for (; i < s->n_points; i++) {
+            double x = s->value[i], d = fabs(x - low), n = (double)s->count[s->bits[i]];
+            if (high - x < x - low)
+                break;
+            s->code[s->bits[i]] = (uint8_t)r;
+            sum.error += n * d * d;
+            sum.energy += n * x * x;
+            sum.n += (int64_t)s->count[s->bits[i]];
+            sum.largest = d > sum.largest ? d : sum.largest;
         }
-        double n = s->bits[i] ? s->count[s->bits[i]] : (double)(s->count[0] + s->count[0x8000]);
-        double d = fabs(x - low);
-        s->code[s->bits[i]] = (uint8_t)r;
-        if (!s->bits[i])
-            s->code[0x8000] = (uint8_t)r;
-        stats->error += n * d * d;
-        stats->energy += n * x * x;
-        stats->n += (int64_t)n;
-        stats->largest = d > stats->largest ? d : stats->largest;
+        low = high;
     }
+    s->code[0x8000] = s->code[0];
+    quant_stats_add(stats, &sum);
 }
 
 bool quant_cluster(struct quant_scratch *s, int bits, enum quant_method method, f16 *table,

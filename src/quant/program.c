@@ -85,6 +85,8 @@ static void add_weight(struct chooser *c, const struct mil_value *v)
         return;
     struct quant_weight *w = ARENA_NEW(c->model->arena, struct quant_weight);
     w->name = v->weight->name;
+    for (int i = 0; i < c->n; i++)
+        w->ordinal += strcmp(c->list[i]->name, w->name) == 0;
     w->source = v;
     w->rows = v->type->dims[0];
     w->columns = v->type->dims[1];
@@ -249,8 +251,8 @@ static void replace_in(struct chooser *c, struct mil_function *f)
     }
 }
 
-bool quant_apply(struct mil_model *m, const struct quant_spec *spec, unsigned which,
-                 struct quant_weight ***out, int *n, struct err *e)
+bool quant_apply(struct mil_model *m, const struct quant_spec *spec, const struct quant_choices *choices,
+                 unsigned which, struct quant_weight ***out, int *n, struct err *e)
 {
     struct chooser c = {.model = m, .which = which, .chosen = table_new()};
     bool ok = true;
@@ -258,8 +260,14 @@ bool quant_apply(struct mil_model *m, const struct quant_spec *spec, unsigned wh
     *n = 0;
     for (int i = 0; i < m->program->n_functions; i++)
         choose_in(&c, m->program->functions[i]);
-    for (int i = 0; i < c.n && ok; i++)
-        ok = plan_weight(m->arena, c.list[i], spec, e);
+    for (int i = 0; i < c.n && ok; i++) {
+        struct quant_spec own = *spec;
+        const struct quant_choice *choice =
+            choices ? quant_find_choice(choices, c.list[i]->name, c.list[i]->ordinal) : NULL;
+        if (choice)
+            own.bits = choice->bits;
+        ok = plan_weight(m->arena, c.list[i], &own, e);
+    }
     for (int i = 0; i < m->program->n_functions && ok; i++)
         replace_in(&c, m->program->functions[i]);
     if (ok && c.n > 0) {

@@ -95,6 +95,7 @@ void quant_unpack(const uint8_t *src, int64_t begin, int64_t n, int bits, uint8_
 
 struct quant_weight {
     const char *name;                /* of the checkpoint tensor */
+    int ordinal;                     /* among weights of this name, in the order of first use, from 0 */
     const struct mil_value *source;  /* fp16, produced on demand */
     struct mil_value *codes, *table; /* what the program refers to now; their bytes come from units */
     struct quant_spec spec;          /* as it is carried out: group and block divide their axes, 0 is gone */
@@ -117,11 +118,39 @@ bool quant_weight_run(const struct quant_weight *w, int64_t unit, struct quant_s
 /* Which weights: those of 1x1 convolutions and linear layers that the program multiplies with, and the tables
  * that it gathers rows from. Norms, biases, depthwise convolutions, and weights that say keep_fp16 stay. */
 enum { QUANT_LINEAR = 1, QUANT_TABLES = 2 };
+struct quant_choices;
 /* Replaces their const ops in every function by ops that expand (codes, table); names stay, functions share
- * the values. *out [*n]: pointers, in the order of first use, in the model's arena. */
-bool quant_apply(struct mil_model *m, const struct quant_spec *spec, unsigned which,
-                 struct quant_weight ***out, int *n, struct err *e) MUST_CHECK;
+ * the values. *out [*n]: pointers, in the order of first use, in the model's arena. choices: widths of single
+ * weights, spec's for those that are not in it; NULL: spec's for all. */
+bool quant_apply(struct mil_model *m, const struct quant_spec *spec, const struct quant_choices *choices,
+                 unsigned which, struct quant_weight ***out, int *n, struct err *e) MUST_CHECK;
 /* The quant_weight that makes this value's bytes (its codes or its table), or NULL. */
 const struct quant_weight *quant_weight_of(const struct mil_value *v);
+
+/* ---- mixed widths ---- */
+
+/* The next width above, 0 above 8. */
+int quant_wider(int bits);
+
+/* One weight and its width: the narrow one or the next. */
+struct quant_choice {
+    const char *name; /* of the checkpoint tensor */
+    int ordinal;      /* among weights of this name, in the order of first use, from 0 */
+    int64_t n_elems;
+    double narrow_error, wide_error; /* measured: what the layer's output loses with either width */
+    int bits;
+};
+struct quant_choices {
+    struct quant_choice *list;
+    int n, narrow, wide; /* widths in bits */
+    double limit, mean;  /* bits of an element on average: allowed, chosen */
+    int64_t n_tokens;    /* that the errors were measured on */
+};
+/* Sets every weight's bits and the mean. Bits go first to where they take most error away, for each bit, as long
+ * as the mean stays within the limit; among equals the first comes first. Errors count to three digits, so that
+ * the last bits of a measurement, which machines may differ in, decide nothing; they must be finite. */
+void quant_choose(struct quant_choices *c);
+/* NULL when there is none. */
+const struct quant_choice *quant_find_choice(const struct quant_choices *c, const char *name, int ordinal);
 
 #endif

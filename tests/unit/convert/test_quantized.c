@@ -1,4 +1,5 @@
 // links: mil quant
+// labels: threads
 /* Quantized conversion: what a reader expands is what the quantizer gave, both functions share it, names and
  * settings tell it; work that was interrupted is taken over when it is whole. */
 #include "support.h"
