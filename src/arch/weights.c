@@ -1,7 +1,7 @@
 /* Checkpoint tensors as weights: rearranged (strided rows, blocks of rows or columns, one tensor a block) and
  * transformed on the way, with one rounding to fp16.
  *
- * Values that fp16 can't hold are refused by tensor, element and value, whatever the transformation.
+ * Values that are no finite fp16 are refused by tensor, element and value, whatever the transformation.
  */
 #include "arch/family.h"
 #include <math.h>
@@ -38,9 +38,9 @@ static bool read_run(const struct arch_layout *l, const struct st_tensor *t, int
         for (int64_t i = 0; i < count; i++) {
             double v = transform(l, block[i]);
             dst[done + i] = f64_to_f16(v);
-            if ((dst[done + i] & 0x7fff) == 0x7c00 && isfinite(block[i]))
+            if ((dst[done + i] & 0x7fff) >= 0x7c00)
                 return err_set(e, ERR_FORMAT,
-                               "%s: tensor %s: element %lld: expected a value within fp16's range (at most "
+                               "%s: tensor %s: element %lld: expected a number within fp16's range (at most "
                                "65504), found %.9g, which becomes %.9g",
                                t->file, t->name, (long long)(begin + done + i), block[i], v);
         }

@@ -248,10 +248,10 @@ bool folder_make(const char *path, struct err *e)
         if (old != '/' && old != '\0')
             continue;
         *c = '\0';
-        if (mkdir(p, 0777) != 0 && !path_is_folder(p)) {
+        int reason = mkdir(p, 0777) != 0 ? errno : 0;
+        if (reason && !path_is_folder(p)) {
             /* A file stands in the way: mkdir's "File exists" alone would mislead. */
-            if (errno == EEXIST)
-                errno = ENOTDIR;
+            errno = reason == EEXIST ? ENOTDIR : reason;
             ok = err_set_errno(e, "%s: can't make the folder", p);
         }
         *c = old;

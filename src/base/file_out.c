@@ -330,13 +330,15 @@ bool out_folder_open_keyed(struct out_folder **out, const char *path, const char
     if (!folder_new(&f, path, replace, &parent, &base, e))
         return false;
     f->temporary = xasprintf("%s/.%s.tmp-%s", parent, base, key);
-    bool ok = mkdir(f->temporary, 0777) == 0;
+    bool is_new = mkdir(f->temporary, 0777) == 0, ok = is_new;
     if (!ok && errno == EEXIST && path_is_folder(f->temporary))
         ok = *found = true;
     if (!ok)
         err_set_errno(e, "%s: can't make the folder", f->path);
     ok = ok && lock_folder(f, e) && (!*found || resume || out_folder_clear(f, NULL, 0, e));
     *found = *found && resume;
+    if (!ok && is_new)
+        rmdir(f->temporary); /* empty, but for another process that was faster: then it stays */
     if (ok)
         *out = f;
     else
@@ -420,6 +422,16 @@ static bool swap_folders(const struct out_folder *f, char **old, struct err *e)
     return ok;
 }
 
+/* Undoes what made the folder appear; old: where the one that it replaced lies, or NULL. */
+static bool put_back(const struct out_folder *f, const char *old)
+{
+#ifdef RENAME_EXCHANGE
+    if (old && strcmp(old, f->temporary) == 0)
+        return renameat2(AT_FDCWD, f->temporary, AT_FDCWD, f->path, RENAME_EXCHANGE) == 0;
+#endif
+    return rename(f->path, f->temporary) == 0 && (!old || rename(old, f->path) == 0);
+}
+
 bool out_folder_commit(struct out_folder *f, struct err *e)
 {
     bool ok = false, renamed = false;
@@ -443,6 +455,10 @@ bool out_folder_commit(struct out_folder *f, struct err *e)
     if (!renamed)
         goto done;
     ok = sync_parent(f->path, e);
+    if (!ok && put_back(f, old))
+        renamed = false;
+    else if (!ok)
+        err_wrap(e, "%s is complete, but may not outlast a crash", f->path);
     if (ok && old)
         ok = path_remove_tree(old, e) ||
              err_wrap(e, "%s is complete, but the folder it replaced remains", f->path);

@@ -621,7 +621,19 @@ bool st_read_f64(const struct st_tensor *t, int64_t begin, int64_t n, double *ds
     return true;
 }
 
-/* Rounds a block to fp16; returns the index of the first finite value that fp16 can't hold, or n. */
+/* Index of the first of n halves that is an infinity or no number, or n. */
+static size_t find_not_finite(const uint16_t *halves, size_t n)
+{
+    unsigned any = 0; /* without a branch, so that it is done many at a time */
+    for (size_t i = 0; i < n; i++)
+        any |= (halves[i] & 0x7fff) >= 0x7c00;
+    size_t i = any ? 0 : n;
+    while (i < n && (halves[i] & 0x7fff) < 0x7c00)
+        i++;
+    return i;
+}
+
+/* Rounds a block to fp16; returns the index of the first value that is no finite number there, or n. */
 static size_t round_block(const struct st_tensor *t, int64_t begin, size_t n, uint16_t *dst, double *bad)
 {
     union {
@@ -629,7 +641,9 @@ static size_t round_block(const struct st_tensor *t, int64_t begin, size_t n, ui
         double f64[BLOCK];
     } block;
     bool is_short = is_short_float(t->dtype);
-    if (is_short) {
+    if (t->dtype == ST_F16) {
+        memcpy(dst, t->data + (size_t)begin * 2, n * 2);
+    } else if (is_short) {
         load_f32(t, begin, n, block.f32);
         f32_to_f16_n(dst, block.f32, n);
     } else {
@@ -637,27 +651,18 @@ static size_t round_block(const struct st_tensor *t, int64_t begin, size_t n, ui
         for (size_t i = 0; i < n; i++)
             dst[i] = f64_to_f16(block.f64[i]);
     }
-    unsigned any = 0; /* without a branch, so that it is done many at a time */
-    for (size_t i = 0; i < n; i++)
-        any |= (dst[i] & 0x7fff) == 0x7c00;
-    for (size_t i = 0; any && i < n; i++) {
-        if ((dst[i] & 0x7fff) != 0x7c00)
-            continue;
-        *bad = is_short ? (double)block.f32[i] : block.f64[i];
-        if (isfinite(*bad))
-            return i;
-    }
-    return n;
+    size_t i = find_not_finite(dst, n);
+    if (i < n)
+        *bad = t->dtype == ST_F16 ? (double)f16_to_f32(dst[i])
+               : is_short         ? (double)block.f32[i]
+                                  : block.f64[i];
+    return i;
 }
 
 bool st_read_f16(const struct st_tensor *t, int64_t begin, int64_t n, uint16_t *dst, struct err *e)
 {
     if (!check_readable(t, "fp16", e) || !check_range(t, begin, n, e))
         return false;
-    if (t->dtype == ST_F16) {
-        memcpy(dst, t->data + (size_t)begin * 2, (size_t)n * 2);
-        return true;
-    }
     for (int64_t done = 0; done < n;) {
         size_t count = n - done < BLOCK ? (size_t)(n - done) : BLOCK;
         double bad = 0.0;
@@ -665,9 +670,9 @@ bool st_read_f16(const struct st_tensor *t, int64_t begin, int64_t n, uint16_t *
         if (i < count)
             return err_set(
                 e, ERR_FORMAT,
-                "%s: tensor %s: element %lld: expected a value within fp16's range (at most 65504), found "
+                "%s: tensor %s: element %lld: expected a number within fp16's range (at most 65504), found "
                 "%.9g",
-                t->file, t->name, (long long)(begin + done + (int64_t)i), bad);
+                t->file, t->name, (long long)(begin + done + (int64_t)i), isnan(bad) ? (double)NAN : bad);
         done += (int64_t)count;
     }
     return true;

@@ -2,6 +2,7 @@
 /* Conversion end to end: the same bytes for any number of threads, weights that equal the checkpoint's, every
  * failure leaves nothing. */
 #include "support.h"
+#include <math.h>
 #include <signal.h>
 #include "convert/convert.h"
 #include "format/blob.h"
@@ -336,14 +337,16 @@ static void test_meta(void **state)
 static void test_failures(void **state)
 {
     (void)state;
-    static const float bad[] = {70000.0f, -1e38f};
-    for (int i = 0; i < 2; i++) {
+    static const float bad[] = {70000.0f, -1e38f, NAN, -INFINITY};
+    static const char *const found[] = {"found 69632", "found -9.9", "found nan", "found -inf"};
+    for (int i = 0; i < 4; i++) {
         struct err e = {0};
         char *checkpoint = write_checkpoint("bad", bad[i]), *output = in_scratch("failed");
         assert_false(convert((struct convert_options){.n_threads = 2}, checkpoint, output, &e));
         assert_int_equal(e.code, ERR_FORMAT);
         assert_non_null(strstr(e.msg, "model.layers.0.mlp.up_proj.weight"));
         assert_non_null(strstr(e.msg, "2303999"));
+        assert_non_null(strstr(e.msg, found[i]));
         assert_int_equal(count_entries("failed"), 0);
         free(output);
         free(checkpoint);

@@ -227,9 +227,10 @@ static void test_read_f16(void **state)
     assert_true(wide[0] == 1e300);
     assert_false(st_read_f64(t, 4, 2, wide, &e));
     expect_message(&e, ERR_BUG, "floats", "4 to 6", NULL);
-    ASSERT_OK(st_read_f16(t, 3, 2, out, e)); /* an infinity is what the file says */
-    assert_int_equal(out[0], 0x7c00);
-    assert_int_equal(out[1], 0x3c00); /* a tie: to even */
+    assert_false(st_read_f16(t, 3, 2, out, &e));
+    expect_message(&e, ERR_FORMAT, "floats", "element 3", "inf", "65504", NULL);
+    ASSERT_OK(st_read_f16(t, 4, 1, out, e));
+    assert_int_equal(out[0], 0x3c00); /* a tie: to even */
     assert_false(st_read_f16(t, 3, 3, out, &e));
     expect_message(&e, ERR_BUG, "floats", NULL);
     t = safetensors_find(s, "doubles");
@@ -238,6 +239,53 @@ static void test_read_f16(void **state)
     assert_false(st_read_f16(t, 0, 2, out, &e));
     expect_message(&e, ERR_FORMAT, "doubles", "element 1", "1e+300", NULL);
     safetensors_close(s);
+}
+
+/* What is no finite number is found wherever it stands, in every type, and only where it was asked for. */
+static void test_read_f16_not_finite(void **state)
+{
+    (void)state;
+    enum { N = 3000, F16S = 0, BF16S, F32S, F64S, TYPES };
+    static const enum st_dtype types[TYPES] = {ST_F16, ST_BF16, ST_F32, ST_F64};
+    static const int64_t places[] = {0, 1, 1023, 1024, 1031, 2999};
+    static const double values[] = {(double)NAN, (double)-NAN, (double)INFINITY, (double)-INFINITY};
+    uint8_t *data = xcalloc(N, 8);
+    uint16_t *out = xmalloc(N * sizeof *out);
+    const char *path = files_path("not_finite.safetensors");
+    for (size_t k = 0; k < 6 * 4 * TYPES; k++) {
+        int type = (int)(k % TYPES);
+        int64_t place = places[k / TYPES % 6];
+        double value = values[k / TYPES / 6];
+        float single = (float)value;
+        uint32_t bits;
+        memcpy(&bits, &single, 4);
+        uint16_t half = f64_to_f16(value), brain = (uint16_t)(bits >> 16);
+        const void *from[TYPES] = {&half, &brain, &single, &value};
+        size_t bytes = st_dtype_bytes(types[type]);
+        memset(data, 0, N * 8);
+        memcpy(data + (size_t)place * bytes, from[type], bytes);
+        struct st_writer *w = st_writer_new();
+        struct safetensors *s = NULL;
+        struct err e = {0};
+        char element[32];
+        st_writer_add(w, "w", types[type], (const int64_t[]){N}, 1, data);
+        ASSERT_OK(st_writer_write(w, path, e));
+        st_writer_free(w);
+        ASSERT_OK(safetensors_open(&s, path, e));
+        const struct st_tensor *t = safetensors_find(s, "w");
+        snprintf(element, sizeof element, "element %lld:", (long long)place);
+        assert_false(st_read_f16(t, 0, N, out, &e));
+        expect_message(&e, ERR_FORMAT, "tensor w", element,
+                       k / TYPES / 6 < 2    ? "found nan"
+                       : k / TYPES / 6 == 2 ? "found inf"
+                                            : "found -inf",
+                       NULL);
+        ASSERT_OK(st_read_f16(t, 0, place, out, e));
+        ASSERT_OK(st_read_f16(t, place + 1, N - place - 1, out, e));
+        safetensors_close(s);
+    }
+    free(data);
+    free(out);
 }
 
 /* Blocks, misaligned data and each type give what element by element conversion gives. */
@@ -445,12 +493,19 @@ static void test_shape_text(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_checkpoint_folders),   cmocka_unit_test(test_shards_share_one_name_space),
-        cmocka_unit_test(test_golden_values),        cmocka_unit_test(test_writer_round_trip),
-        cmocka_unit_test(test_writer_refuses),       cmocka_unit_test(test_read_f16),
-        cmocka_unit_test(test_read_bf16_misaligned), cmocka_unit_test(test_unknown_dtype_is_kept),
-        cmocka_unit_test(test_damaged_headers),      cmocka_unit_test(test_damaged_files),
-        cmocka_unit_test(test_damaged_indexes),      cmocka_unit_test(test_folders),
+        cmocka_unit_test(test_checkpoint_folders),
+        cmocka_unit_test(test_shards_share_one_name_space),
+        cmocka_unit_test(test_golden_values),
+        cmocka_unit_test(test_writer_round_trip),
+        cmocka_unit_test(test_writer_refuses),
+        cmocka_unit_test(test_read_f16),
+        cmocka_unit_test(test_read_f16_not_finite),
+        cmocka_unit_test(test_read_bf16_misaligned),
+        cmocka_unit_test(test_unknown_dtype_is_kept),
+        cmocka_unit_test(test_damaged_headers),
+        cmocka_unit_test(test_damaged_files),
+        cmocka_unit_test(test_damaged_indexes),
+        cmocka_unit_test(test_folders),
         cmocka_unit_test(test_shape_text),
     };
     return cmocka_run_group_tests(tests, files_setup, files_teardown);
