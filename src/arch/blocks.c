@@ -218,8 +218,8 @@ struct mil_var *block_linear(struct mil_builder *b, struct mil_var *x, const str
     return mil_build_op(b, "conv", name, args, bias ? COUNT(args) : COUNT(args) - 1);
 }
 
-struct mil_var *block_rms_norm(struct mil_builder *b, struct mil_var *x, const struct mil_value *weight,
-                               double epsilon, const char *name)
+/* x / rms(x); the last op is called `name` */
+static struct mil_var *normed(struct mil_builder *b, struct mil_var *x, double epsilon, const char *name)
 {
     static const int32_t last[] = {-1};
     if (!x || mil_builder_failed(b))
@@ -233,10 +233,26 @@ struct mil_var *block_rms_norm(struct mil_builder *b, struct mil_var *x, const s
         ARG("x", block_concat(b, both, 2, -1, NULL)), ARG("axes", mil_build_ints(b, last, 1, NULL)),
         ARG("epsilon", mil_build_f16(b, epsilon < epsilon_min ? epsilon_min : epsilon, NULL))};
     struct mil_var *y = mil_build_op(b, "layer_norm", NULL, args, COUNT(args));
-    y = block_slice(b, y, axis, 0, n, weight ? NULL : name);
+    return block_slice(b, y, axis, 0, n, name);
+}
+
+struct mil_var *block_rms_norm(struct mil_builder *b, struct mil_var *x, const struct mil_value *weight,
+                               double epsilon, const char *name)
+{
     if (!weight)
-        return y;
+        return normed(b, x, epsilon, name);
+    struct mil_var *y = normed(b, x, epsilon, NULL);
     return block_binary(b, "mul", y, mil_build_const(b, weight, suffixed(b, name, "weight")), name);
+}
+
+struct mil_var *block_rms_norm_split(struct mil_builder *b, struct mil_var *x, const struct mil_value *weight,
+                                     const struct mil_value *rest, double epsilon, const char *name)
+{
+    struct mil_var *y = normed(b, x, epsilon, NULL);
+    struct mil_var *small =
+        block_binary(b, "mul", y, mil_build_const(b, rest, suffixed(b, name, "weight_rest")), NULL);
+    y = block_binary(b, "mul", y, mil_build_const(b, weight, suffixed(b, name, "weight")), NULL);
+    return block_binary(b, "add", y, small, name);
 }
 
 struct mil_var *block_half_sigmoid(struct mil_builder *b, struct mil_var *half_x)

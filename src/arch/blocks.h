@@ -50,6 +50,10 @@ struct mil_var *block_linear(struct mil_builder *b, struct mil_var *x, const str
 /* RMS norm over the last axis, as layer_norm of [x, -x], whose mean is exactly 0. weight [n] or NULL */
 struct mil_var *block_rms_norm(struct mil_builder *b, struct mil_var *x, const struct mil_value *weight,
                                double epsilon, const char *name);
+/* The same with the gain weight + rest, two numbers of fp16 where one doesn't hold it: y weight + y rest.
+ * Compilers that know constants would join weight + rest again, in fp16. */
+struct mil_var *block_rms_norm_split(struct mil_builder *b, struct mil_var *x, const struct mil_value *weight,
+                                     const struct mil_value *rest, double epsilon, const char *name);
 /* sigmoid(x) from x / 2, through tanh */
 struct mil_var *block_half_sigmoid(struct mil_builder *b, struct mil_var *half_x);
 struct mil_var *block_silu(struct mil_builder *b, struct mil_var *x);

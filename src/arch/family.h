@@ -19,7 +19,14 @@ const struct st_tensor *arch_require_tensor(struct arch_model *m, const char *na
 const struct mil_value *arch_weight(struct mil_model *out, const struct st_tensor *t, int64_t begin, int rank,
                                     const int64_t *dims);
 
-enum arch_transform { ARCH_KEEP, ARCH_HALVE, ARCH_ONE_PLUS, ARCH_MINUS_EXP /* -exp(x) */, ARCH_SCALE };
+enum arch_transform {
+    ARCH_KEEP,
+    ARCH_HALVE,
+    ARCH_ONE_PLUS,
+    ARCH_ONE_PLUS_REST, /* what fp16 loses of 1 + x */
+    ARCH_MINUS_EXP,     /* -exp(x) */
+    ARCH_SCALE
+};
 
 /* Where the numbers of a weight [rows, columns] lie. Rows come in blocks of row_block, columns in blocks of
  * column_block; inside a block, rows are row_stride apart and columns touch. With one tensor, blocks are

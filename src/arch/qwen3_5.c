@@ -32,14 +32,19 @@ static void fill_states(const struct arch_model *m, struct arch_state states[N_S
 
 /* ---- weights of a chunk ---- */
 
+/* 1 + w in two parts: rounded to fp16 alone it would cost more than everything else that is rounded. */
+struct norm_values {
+    const struct mil_value *weight, *rest;
+};
+
 struct full_values {
     const struct mil_value *q, *gate, *k, *v, *o;
     const struct mil_value *q_bias, *gate_bias, *k_bias, *v_bias, *o_bias; /* NULL without */
-    const struct mil_value *q_norm, *k_norm;
+    struct norm_values q_norm, k_norm;
 };
 
 struct layer_values {
-    const struct mil_value *input_norm, *post_norm;
+    struct norm_values input_norm, post_norm;
     struct full_values full;
     struct qwen3_5_linear_values linear;
     struct qwen3_5_mlp_values mlp;
@@ -48,7 +53,8 @@ struct layer_values {
 struct chunk_values {
     int64_t begin, end; /* layers */
     bool is_last;
-    const struct mil_value *cos, *sin, *norm;
+    const struct mil_value *cos, *sin;
+    struct norm_values norm; /* of the last chunk */
     struct qwen3_5_chunked chunked;
     struct layer_values *layers; /* [end - begin] */
 };
@@ -71,6 +77,12 @@ static const struct mil_value *query_part(struct mil_model *out, const struct qw
     return arch_layout_weight(out, &l, t->rank == 2 ? 4 : 1, dims);
 }
 
+static struct norm_values make_norm(struct mil_model *out, const struct st_tensor *t)
+{
+    return (struct norm_values){.weight = arch_vector(out, t, ARCH_ONE_PLUS),
+                                .rest = arch_vector(out, t, ARCH_ONE_PLUS_REST)};
+}
+
 static struct full_values make_full(const struct qwen3_5 *q, const struct qwen3_5_full *t,
                                     struct mil_model *out)
 {
@@ -84,8 +96,8 @@ static struct full_values make_full(const struct qwen3_5 *q, const struct qwen3_
                                 .k_bias = arch_vector(out, t->bias[QWEN3_5_K], ARCH_KEEP),
                                 .v_bias = arch_vector(out, t->bias[QWEN3_5_V], ARCH_KEEP),
                                 .o_bias = arch_vector(out, t->bias[QWEN3_5_O], ARCH_KEEP),
-                                .q_norm = arch_vector(out, t->q_norm, ARCH_ONE_PLUS),
-                                .k_norm = arch_vector(out, t->k_norm, ARCH_ONE_PLUS)};
+                                .q_norm = make_norm(out, t->q_norm),
+                                .k_norm = make_norm(out, t->k_norm)};
 }
 
 static void make_values(struct arch_model *m, int i_chunk, struct mil_model *out, struct chunk_values *c)
@@ -95,14 +107,15 @@ static void make_values(struct arch_model *m, int i_chunk, struct mil_model *out
     c->is_last = i_chunk == m->settings.n_chunks - 1;
     c->cos = arch_rope_table(out, &q->rope, false, m->settings.context_length);
     c->sin = arch_rope_table(out, &q->rope, true, m->settings.context_length);
-    c->norm = c->is_last ? arch_vector(out, q->norm, ARCH_ONE_PLUS) : NULL;
+    if (c->is_last)
+        c->norm = make_norm(out, q->norm);
     c->chunked = qwen3_5_chunked_constants(qwen3_5_chunk_size(&m->settings), out);
     c->layers = ARENA_ARRAY(out->arena, struct layer_values, c->end - c->begin);
     for (int64_t i = c->begin; i < c->end; i++) {
         const struct qwen3_5_layer *t = &q->layers[i];
         struct layer_values *v = &c->layers[i - c->begin];
-        v->input_norm = arch_vector(out, t->input_norm, ARCH_ONE_PLUS);
-        v->post_norm = arch_vector(out, t->post_norm, ARCH_ONE_PLUS);
+        v->input_norm = make_norm(out, t->input_norm);
+        v->post_norm = make_norm(out, t->post_norm);
         if (t->is_full)
             v->full = make_full(q, &t->full, out);
         else
@@ -120,13 +133,19 @@ struct layer_inputs {
     const struct mil_value *order; /* of experts */
 };
 
+static struct mil_var *rms_norm(const struct qwen3_5 *c, struct mil_builder *b, struct mil_var *x,
+                                const struct norm_values *norm, const char *name)
+{
+    return block_rms_norm_split(b, x, norm->weight, norm->rest, c->rms_norm_eps, name);
+}
+
 static struct mil_var *normed_heads(const struct qwen3_5 *c, struct mil_builder *b, int64_t i,
                                     const struct layer_inputs *in, const char *name, struct mil_var *x,
-                                    int64_t n_heads, const struct mil_value *norm)
+                                    int64_t n_heads, const struct norm_values *norm)
 {
     struct arena *a = mil_builder_arena(b);
-    x = block_rms_norm(b, block_to_heads(b, x, n_heads), norm, c->rms_norm_eps,
-                       qwen3_5_name(b, i, arena_printf(a, "self_attn_%s_norm", name)));
+    x = rms_norm(c, b, block_to_heads(b, x, n_heads), norm,
+                 qwen3_5_name(b, i, arena_printf(a, "self_attn_%s_norm", name)));
     return block_rope(b, x, in->cos, in->sin, c->rotary_dim,
                       qwen3_5_name(b, i, arena_printf(a, "self_attn_%s_rope", name)));
 }
@@ -144,8 +163,8 @@ static struct mil_var *build_full(const struct arch_model *m, struct mil_builder
     struct mil_var *k = block_linear(b, x, w->k, w->k_bias, qwen3_5_name(b, i, "self_attn_k_proj"));
     struct mil_var *v = block_linear(b, x, w->v, w->v_bias, qwen3_5_name(b, i, "self_attn_v_proj"));
     v = block_to_heads(b, v, c->n_kv_heads);
-    q = normed_heads(c, b, i, in, "q", q, c->n_heads, w->q_norm);
-    k = normed_heads(c, b, i, in, "k", k, c->n_kv_heads, w->k_norm);
+    q = normed_heads(c, b, i, in, "q", q, c->n_heads, &w->q_norm);
+    k = normed_heads(c, b, i, in, "k", k, c->n_kv_heads, &w->k_norm);
     block_write_rows(b, in->states[KV], k, k_slot, 0, in->position, false,
                      qwen3_5_name(b, i, "k_cache_update"));
     struct mil_var *cache = block_write_rows(b, in->states[KV], v, v_slot, 0, in->position, true,
@@ -165,13 +184,12 @@ static struct mil_var *build_layer(const struct arch_model *m, const struct chun
 {
     const struct qwen3_5 *q = m->own;
     const struct layer_values *w = &c->layers[i - c->begin];
-    struct mil_var *y =
-        block_rms_norm(b, x, w->input_norm, q->rms_norm_eps, qwen3_5_name(b, i, "input_layernorm"));
+    struct mil_var *y = rms_norm(q, b, x, &w->input_norm, qwen3_5_name(b, i, "input_layernorm"));
     y = q->layers[i].is_full
             ? build_full(m, b, i, &w->full, in, y)
             : qwen3_5_build_linear(m, b, i, &w->linear, &c->chunked, y, in->states[GDN], in->states[CONV]);
     x = block_binary(b, "add", x, y, NULL);
-    y = block_rms_norm(b, x, w->post_norm, q->rms_norm_eps, qwen3_5_name(b, i, "post_attention_layernorm"));
+    y = rms_norm(q, b, x, &w->post_norm, qwen3_5_name(b, i, "post_attention_layernorm"));
     return block_binary(b, "add", x, qwen3_5_build_mlp(m, b, i, &w->mlp, in->order, y),
                         qwen3_5_name(b, i, "output"));
 }
@@ -212,7 +230,7 @@ static bool build_function(const struct arch_model *m, const struct chunk_values
     for (int64_t i = c->begin; i < c->end && !mil_builder_failed(b); i++)
         x = build_layer(m, c, b, i, &in, x);
     if (c->is_last)
-        x = block_rms_norm(b, block_last_row(b, x), c->norm, q->rms_norm_eps, "norm");
+        x = rms_norm(q, b, block_last_row(b, x), &c->norm, "norm");
     if (x)
         mil_build_rename(b, x, "output_hidden_states");
     return mil_builder_finish(b, &x, 1, e) || err_wrap(e, "function %s", name);

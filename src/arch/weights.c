@@ -15,6 +15,8 @@ static double transform(const struct arch_layout *l, double v)
         return v * 0.5;
     case ARCH_ONE_PLUS:
         return v + 1.0;
+    case ARCH_ONE_PLUS_REST:
+        return v + 1.0 - (double)f16_to_f32(f64_to_f16(v + 1.0));
     case ARCH_MINUS_EXP:
         return -exp(v);
     case ARCH_SCALE:
@@ -49,28 +51,45 @@ static bool read_run(const struct arch_layout *l, const struct st_tensor *t, int
     return true;
 }
 
-static bool produce_layout(const struct mil_weight *w, int64_t begin, int64_t n, void *dst, struct err *e)
+/* Where element `begin` of a weight lies, and how many of the n from there on follow it in the tensor too. */
+static struct arch_run find_run(const struct arch_layout *l, int64_t begin, int64_t n)
 {
-    const struct arch_layout *l = w->context;
     bool several = l->n_tensors > 1, blocks_of_columns = l->column_block < l->columns;
     /* Rows that follow each other in the tensor too. */
     bool rows_touch = l->column_block == l->columns && l->row_stride == l->columns;
+    int64_t row = begin / l->columns, column = begin % l->columns;
+    int64_t row_block = row / l->row_block, row_inside = row % l->row_block;
+    int64_t column_block = column / l->column_block, column_inside = column % l->column_block;
+    int64_t tensor = !several ? 0 : blocks_of_columns ? column_block : row_block;
+    struct arch_run run = {.tensor = l->tensors[tensor], .begin = begin, .factor = 1.0};
+    run.at = l->offset + row_inside * l->row_stride + column_inside;
+    if (!several)
+        run.at += row_block * l->row_block_stride + column_block * l->column_block_stride;
+    run.n = rows_touch ? (l->row_block - row_inside) * l->columns - column : l->column_block - column_inside;
+    run.n = run.n < n ? run.n : n;
+    return run;
+}
+
+static bool produce_layout(const struct mil_weight *w, int64_t begin, int64_t n, void *dst, struct err *e)
+{
+    const struct arch_layout *l = w->context;
     f16 *to = dst;
     for (int64_t done = 0; done < n;) {
-        int64_t row = (begin + done) / l->columns, column = (begin + done) % l->columns;
-        int64_t row_block = row / l->row_block, row_inside = row % l->row_block;
-        int64_t column_block = column / l->column_block, column_inside = column % l->column_block;
-        int64_t tensor = !several ? 0 : blocks_of_columns ? column_block : row_block;
-        int64_t at = l->offset + row_inside * l->row_stride + column_inside;
-        if (!several)
-            at += row_block * l->row_block_stride + column_block * l->column_block_stride;
-        int64_t run =
-            rows_touch ? (l->row_block - row_inside) * l->columns - column : l->column_block - column_inside;
-        run = run < n - done ? run : n - done;
-        if (!read_run(l, l->tensors[tensor], at, run, to + done, e))
+        struct arch_run run = find_run(l, begin + done, n - done);
+        if (!read_run(l, run.tensor, run.at, run.n, to + done, e))
             return false;
-        done += run;
+        done += run.n;
     }
+    return true;
+}
+
+bool arch_find_run(const struct mil_weight *w, int64_t begin, int64_t n, struct arch_run *out)
+{
+    const struct arch_layout *l = w->produce == produce_layout ? w->context : NULL;
+    if (!l || (l->transform != ARCH_KEEP && l->transform != ARCH_HALVE && l->transform != ARCH_SCALE))
+        return false;
+    *out = find_run(l, begin, n);
+    out->factor = l->transform == ARCH_HALVE ? 0.5 : l->transform == ARCH_SCALE ? l->factor : 1.0;
     return true;
 }
 

@@ -155,6 +155,7 @@ struct fused {
     struct mil_var *out;
     struct mil_var *in[6];          /* rms: x; rope: x, cos, sin; attention: q, k, v, mask; silu: x, up */
     const struct mil_value *weight; /* rms: or NULL */
+    const struct mil_value *rest;   /* rms: what is added to weight, or NULL */
     double eps, scale;
     int64_t pairs, half;
     int64_t slot; /* gated delta: first row of the state's slice; in: q, k, v, g, beta, state */

@@ -138,12 +138,48 @@ static bool is_last_axis(const struct compiler *c, const struct mil_op *op, cons
     return fuse_ints(c, op, name, axis, &n) && n == 1 && (axis[0] == -1 || axis[0] == rank - 1);
 }
 
-/* ---- RMS norm: concat([x, -x]) -> layer_norm without gain -> first half [-> * weight] ---- */
+/* ---- RMS norm: concat([x, -x]) -> layer_norm without gain -> first half [-> * weight [+ * rest]] ---- */
+
+/* op multiplies y [.., n] by a constant of n numbers along the last axis. */
+static bool is_gain(const struct compiler *c, const struct mil_op *op, const struct mil_var *y,
+                    const struct mil_value **weight)
+{
+    const struct mil_type *t = type_of(c, y);
+    int64_t n = t->dims[t->rank - 1];
+    struct mil_var *v;
+    return var_and_const(c, op, &v, weight) && v == y && (*weight)->type->kind == MIL_TYPE_TENSOR &&
+           (*weight)->n_elems == n && (*weight)->type->rank <= t->rank && (*weight)->type->rank >= 1 &&
+           (*weight)->type->dims[(*weight)->type->rank - 1] == n &&
+           mil_dtype_is_float((*weight)->type->dtype);
+}
+
+/* y weight + y rest, which are all uses of y: the sum, and the products in the order of the graph. */
+static const struct mil_op *split_gain(const struct compiler *c, const struct mil_var *y,
+                                       const struct mil_op *products[2], const struct mil_value *weights[2])
+{
+    const struct mil_op *sum = NULL;
+    if (c->g.n_uses[y->id] != 2)
+        return NULL;
+    const struct use *use = c->g.uses[y->id];
+    for (int i = 0; i < 2; i++, use = use->next) {
+        if (use->op >= c->g.n_ops || c->g.nodes[use->op].absorbed || c->g.nodes[use->op].fused)
+            return NULL;
+        products[i] = c->g.ops[use->op];
+        if (!products[i]->info || products[i]->info->id != MIL_OP_MUL ||
+            !is_gain(c, products[i], y, &weights[i]))
+            return NULL;
+        const struct mil_op *user = only_user(c, products[i]->outputs[0], MIL_OP_ADD);
+        if (!user || (sum && user != sum))
+            return NULL;
+        sum = user;
+    }
+    return products[0] != products[1] ? sum : NULL;
+}
 
 static void fuse_rms_norm(struct compiler *c, const struct mil_op *norm)
 {
-    const struct mil_op *members[5];
-    struct mil_var *joined = mil_arg_var(norm, "x"), *negated, *x, *w_in;
+    const struct mil_op *members[7], *products[2];
+    struct mil_var *joined = mil_arg_var(norm, "x"), *negated, *x;
     const struct mil_op *concat = fuse_def(c, joined, MIL_OP_CONCAT);
     const struct mil_arg *values = concat ? mil_arg_find(concat, "values") : NULL;
     double factor, eps = 1e-5;
@@ -170,27 +206,31 @@ static void fuse_rms_norm(struct compiler *c, const struct mil_op *norm)
         return;
     struct fused *f = ARENA_NEW(c->scratch, struct fused);
     const struct mil_op *gain = only_user(c, half->outputs[0], MIL_OP_MUL);
-    const struct mil_value *weight = NULL;
-    if (gain) {
-        bool fits = var_and_const(c, gain, &w_in, &weight) && w_in == half->outputs[0] &&
-                    weight->type->kind == MIL_TYPE_TENSOR && weight->n_elems == end &&
-                    weight->type->rank <= t->rank && weight->type->rank >= 1 &&
-                    weight->type->dims[weight->type->rank - 1] == end &&
-                    mil_dtype_is_float(weight->type->dtype);
-        if (!fits) {
-            gain = NULL;
-            weight = NULL;
-        }
+    const struct mil_value *weights[2] = {NULL};
+    int n_members = 0;
+    members[n_members++] = negate;
+    members[n_members++] = concat;
+    members[n_members++] = norm;
+    members[n_members++] = half;
+    const struct mil_op *root = half, *sum = split_gain(c, half->outputs[0], products, weights);
+    if (sum) {
+        members[n_members++] = products[0];
+        members[n_members++] = products[1];
+        members[n_members++] = root = sum;
+    } else {
+        weights[0] = weights[1] = NULL;
+        if (gain && is_gain(c, gain, half->outputs[0], &weights[0]))
+            members[n_members++] = root = gain;
+        else
+            weights[0] = NULL;
     }
-    const struct mil_op *root = gain ? gain : half;
-    *f = (struct fused){
-        .kind = FUSED_RMS_NORM, .out = root->outputs[0], .in = {x}, .weight = weight, .eps = eps};
-    members[0] = negate;
-    members[1] = concat;
-    members[2] = norm;
-    members[3] = half;
-    members[4] = root;
-    take(c, f, index_of(c, root), members, 5);
+    *f = (struct fused){.kind = FUSED_RMS_NORM,
+                        .out = root->outputs[0],
+                        .in = {x},
+                        .weight = weights[0],
+                        .rest = weights[1],
+                        .eps = eps};
+    take(c, f, index_of(c, root), members, n_members);
 }
 
 /* ---- rotary embedding: concat of a*cos - b*sin, [middle,] b*cos + a*sin [, rest] ---- */

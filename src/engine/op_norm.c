@@ -93,6 +93,15 @@ bool emit_rms_norm(struct compiler *c, const struct fused *f)
             return false;
         p->gamma = const_floats(c, &w);
     }
+    if (f->rest) {
+        if (!const_value(c, f->rest, REPR_F32, &w))
+            return false;
+        const float *rest = const_floats(c, &w);
+        float *gain = ARENA_ARRAY(c->arena, float, p->n);
+        for (int64_t i = 0; i < p->n; i++)
+            gain[i] = p->gamma[i] + rest[i];
+        p->gamma = gain;
+    }
     p->eps = (float)f->eps;
     struct step *s = step_new(c, "rms norm", run_rms_norm);
     s->params = p;

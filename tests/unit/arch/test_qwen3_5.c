@@ -315,12 +315,15 @@ static void test_transformed_weights(void **state)
 
     static const struct {
         const char *tensor, *constant;
-        char how; /* '+': 1 + w, '/': w / 2, '=': w, 'e': -exp(w) */
+        char how; /* '+': 1 + w, 'r': what fp16 loses of that, '/': w / 2, '=': w, 'e': -exp(w) */
     } cases[] = {
         {"layers.0.input_layernorm.weight", "layers_0_input_layernorm_weight", '+'},
         {"layers.2.post_attention_layernorm.weight", "layers_2_post_attention_layernorm_weight", '+'},
         {"layers.3.self_attn.k_norm.weight", "layers_3_self_attn_k_norm_weight", '+'},
         {"norm.weight", "norm_weight", '+'},
+        {"layers.0.input_layernorm.weight", "layers_0_input_layernorm_weight_rest", 'r'},
+        {"layers.3.self_attn.q_norm.weight", "layers_3_self_attn_q_norm_weight_rest", 'r'},
+        {"norm.weight", "norm_weight_rest", 'r'},
         {"layers.1.linear_attn.norm.weight", "layers_1_linear_attn_norm_weight", '='},
         {"layers.1.linear_attn.dt_bias", "layers_1_linear_attn_in_proj_a_bias", '='},
         {"layers.1.linear_attn.in_proj_b.weight", "layers_1_linear_attn_in_proj_b_weight", '/'},
@@ -333,6 +336,7 @@ static void test_transformed_weights(void **state)
         f16 *got = produce(v);
         for (int64_t k = 0; k < v->n_elems; k++) {
             double x = cases[i].how == '+'   ? 1 + w[k]
+                       : cases[i].how == 'r' ? 1 + w[k] - (double)f16_to_f32(f64_to_f16(1 + w[k]))
                        : cases[i].how == '/' ? w[k] / 2
                        : cases[i].how == 'e' ? -exp(w[k])
                                              : w[k];

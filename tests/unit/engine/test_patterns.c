@@ -128,6 +128,38 @@ static void test_rms_norm_near_misses(void **state)
     }
 }
 
+/* A gain of two constants, with one thing changed. Multiplications that stay: *products. */
+static void split_gain_variant(int variant, int n_fused, int products)
+{
+    struct program p = program_begin();
+    struct mil_var *x = mil_build_input(p.b, "x", MIL_FP16, 3, SHAPE(1, 3, RMS_N)), *outputs[2] = {NULL};
+    if (variant == 0) {
+        outputs[0] = block_rms_norm_split(p.b, x, weights(&p, RMS_N), weights(&p, RMS_N), 1e-6, NULL);
+    } else {
+        struct mil_var *y = block_rms_norm(p.b, x, NULL, 1e-6, NULL);
+        struct mil_var *a = block_binary(p.b, "mul", y, mil_build_const(p.b, weights(&p, RMS_N), NULL), NULL);
+        struct mil_var *b =
+            block_binary(p.b, "mul", variant == 1 ? x : y,
+                         variant == 2 ? x : mil_build_const(p.b, weights(&p, RMS_N), NULL), NULL);
+        outputs[0] = block_binary(p.b, variant == 3 ? "sub" : "add", a, b, NULL);
+        outputs[1] = variant == 4 ? y : variant == 5 ? a : variant == 6 ? op1(&p, "abs", y) : NULL;
+    }
+    program_end(&p, outputs, outputs[1] ? 2 : 1);
+    int found = agree(&p, NULL, 0, CLOSE, "rms norm"), left = agree(&p, NULL, 0, CLOSE, "mul");
+    if (found != n_fused || left != products)
+        fail_msg("variant %d: %d norms and %d products", variant, found, left);
+    program_free(&p);
+}
+
+static void test_rms_norm_split_gain(void **state)
+{
+    (void)state;
+    split_gain_variant(0, 1, 0);
+    split_gain_variant(1, 1, 1); /* the first product is a gain of its own */
+    for (int variant = 2; variant <= 6; variant++)
+        split_gain_variant(variant, 1, 2);
+}
+
 /* ---- rotary embedding ---- */
 
 struct rope_inputs {
@@ -688,6 +720,7 @@ int main(void)
         cmocka_unit_test(test_rms_norm_of_heads),
         cmocka_unit_test(test_rms_norm_extremes),
         cmocka_unit_test(test_rms_norm_near_misses),
+        cmocka_unit_test(test_rms_norm_split_gain),
         cmocka_unit_test(test_rope),
         cmocka_unit_test(test_rope_of_heads),
         cmocka_unit_test(test_rope_near_misses),
