@@ -61,4 +61,14 @@ void arch_close(struct arch_model *m); /* accepts NULL */
 /* Layers [*begin, *end) of chunk i: consecutive, the first (n_layers mod n_chunks) chunks have one more. */
 void arch_chunk_layers(const struct arch_model *m, int i_chunk, int64_t *begin, int64_t *end);
 
+/* Elements [begin, begin + n) of a weight are factor times the elements from `at` on of a tensor. */
+struct arch_run {
+    const struct st_tensor *tensor;
+    int64_t begin, n, at;
+    double factor;
+};
+/* The run that begins with this element of a weight, of at most n elements. false: the weight's numbers are not
+ * a tensor's times a factor. */
+bool arch_find_run(const struct mil_weight *w, int64_t begin, int64_t n, struct arch_run *out);
+
 #endif

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "cli/cli.h"
+#include "cli/mixed.h"
 #include "convert/convert.h"
 #include "format/hub.h"
 
@@ -9,7 +10,7 @@
 
 /* The texts of options that convert_options holds parsed. */
 struct texts {
-    const char *lut[3], *quant[3], *method, *mixed, *chunks, *format;
+    const char *lut[3], *quant[3], *method, *mixed, *calibration, *chunks, *format;
 };
 
 static bool read_quantization(const struct texts *t, struct convert_options *o, struct err *e)
@@ -18,9 +19,6 @@ static bool read_quantization(const struct texts *t, struct convert_options *o, 
     static const char *const quant_names[] = {"--quant-embeddings", "--quant-ffn", "--quant-head"};
     struct quant_spec *specs[] = {&o->embeddings, &o->ffn, &o->head};
     enum quant_method method = QUANT_KMEANS;
-    if (t->mixed && strcmp(t->mixed, "none") != 0)
-        return err_set(e, ERR_UNSUPPORTED, "--lut-ffn-mixed %s: not supported yet: one width for all weights",
-                       t->mixed);
     if (t->method && strcmp(t->method, "exact") == 0)
         method = QUANT_EXACT;
     else if (t->method && strcmp(t->method, "fisher") == 0)
@@ -39,6 +37,30 @@ static bool read_quantization(const struct texts *t, struct convert_options *o, 
             *specs[i] = linear;
         specs[i]->method = method;
     }
+    return true;
+}
+
+/* A mean of bits between the width of --lut-ffn and the next. */
+static bool read_mixed(const struct texts *t, struct convert_options *o, struct err *e)
+{
+    char *end = NULL;
+    int narrow = o->ffn.bits, wide = quant_wider(narrow);
+    bool is_given = t->mixed && strcmp(t->mixed, "none") != 0;
+    if (!is_given && t->calibration)
+        return err_set(e, ERR_USAGE, "--calibration: only --lut-ffn-mixed measures on a text");
+    if (!is_given)
+        return true;
+    if (o->ffn.kind != QUANT_LUT)
+        return err_set(e, ERR_USAGE, "--lut-ffn-mixed: needs --lut-ffn N, the narrower of the two widths");
+    if (!wide)
+        return err_set(e, ERR_USAGE, "--lut-ffn-mixed: there is no width above %d bits", narrow);
+    bool is_number = t->mixed[0] >= '0' && t->mixed[0] <= '9' && strlen(t->mixed) < 16;
+    o->ffn_mean_bits = is_number ? strtod(t->mixed, &end) : 0;
+    if (!is_number || *end || !(o->ffn_mean_bits >= narrow && o->ffn_mean_bits <= wide))
+        return err_set(e, ERR_USAGE,
+                       "--lut-ffn-mixed: expected a mean of %d to %d bits, the width of --lut-ffn and the "
+                       "next, found '%s'",
+                       narrow, wide, t->mixed);
     return true;
 }
 
@@ -99,6 +121,7 @@ int cmd_convert(struct cli *c, int argc, char **argv)
 {
     struct convert_options o = {.log = &c->log};
     struct convert_report report = {0};
+    struct mixed mixed = {.log = &c->log};
     struct err e = {0};
     struct texts texts = {.format = "both"};
     const char *positional[1];
@@ -129,7 +152,10 @@ int cmd_convert(struct cli *c, int argc, char **argv)
          "palettize the embedding table (better left fp16)"},
         {"--lut-method", CLI_STRING, &texts.method, "METHOD",
          "kmeans (within 0.1 % of the best, fast) or exact (the best)"},
-        {"--lut-ffn-mixed", CLI_STRING, &texts.mixed, "BITS", NULL},
+        {"--lut-ffn-mixed", CLI_STRING, &texts.mixed, "BITS",
+         "the next width for the layers' most sensitive weights, BITS on average (4.5)"},
+        {"--calibration", CLI_STRING, &texts.calibration, "FILE",
+         "text on which --lut-ffn-mixed measures what each weight's width costs"},
         {"--quant-ffn", CLI_STRING, &texts.quant[1], "KIND",
          "int8, int8,tensor or int4,B instead of a palette (not for the Neural Engine)"},
         {"--quant-head", CLI_STRING, &texts.quant[2], "KIND", "the same for the LM head"},
@@ -148,8 +174,8 @@ int cmd_convert(struct cli *c, int argc, char **argv)
     static const char *const number_names[] = {"--context",    "--batch",   "--chunks",
                                                "--split-head", "--threads", "--gdn-chunk"};
     o.version = MILKIT_VERSION;
-    bool ok = read_quantization(&texts, &o, &e) && check_format(texts.format, &o.format, &e) &&
-              read_chunks(texts.chunks, &o, &numbers[2], &e);
+    bool ok = read_quantization(&texts, &o, &e) && read_mixed(&texts, &o, &e) &&
+              check_format(texts.format, &o.format, &e) && read_chunks(texts.chunks, &o, &numbers[2], &e);
     for (int i = 0; i < 6 && ok; i++) {
         ok = check_number(number_names[i], numbers[i], &given, &e);
         numbers[i] = given ? numbers[i] : 0;
@@ -172,11 +198,20 @@ int cmd_convert(struct cli *c, int argc, char **argv)
     if (!hub_resolve(&checkpoint, o.checkpoint, &e))
         return cli_fail(c, &e, NULL);
     o.checkpoint = checkpoint;
+    if (o.ffn_mean_bits > 0) {
+        mixed.calibration = texts.calibration;
+        mixed.spec = o.ffn;
+        mixed.mean_bits = o.ffn_mean_bits;
+        mixed.n_threads = o.n_threads;
+        o.choose = mixed_choose;
+        o.choose_context = &mixed;
+    }
     if (!convert_run(&o, &report, &e))
         ok = false;
     else
         print_report(c, &o, &report);
     convert_report_fini(&report);
+    mixed_fini(&mixed);
     free(checkpoint);
     return ok ? 0 : cli_fail(c, &e, NULL);
 }

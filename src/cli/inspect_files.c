@@ -217,6 +217,8 @@ bool inspect_meta(cJSON *o, const char *path, struct err *e)
     add_positive(o, "num_layers", m->num_layers);
     add_lut(o, "lut_embeddings", m->lut_embeddings);
     add_lut(o, "lut_ffn", m->lut_ffn);
+    if (m->lut_ffn_mixed > 0)
+        cJSON_AddNumberToObject(o, "lut_ffn_mixed", m->lut_ffn_mixed);
     add_lut(o, "lut_lmhead", m->lut_lmhead);
     add_string(o, "quant_embeddings", m->quant_embeddings);
     add_string(o, "quant_ffn", m->quant_ffn);

@@ -36,6 +36,7 @@ struct conversion {
     struct convert_part *parts;
     int n_parts, n_open;
     struct convert_selection only;
+    const struct quant_choices *choices; /* NULL: one width a part */
     struct out_folder *folder;
     struct convert_journal *journal;
     struct convert_peak peak;
@@ -191,6 +192,7 @@ static bool build_part(struct conversion *c, int i, struct err *e)
     const struct arch_family *family = c->model->family;
     const struct convert_options *o = c->options;
     const struct quant_spec *spec = &o->ffn;
+    const struct quant_choices *choices = NULL;
     struct mil_model *model = mil_model_new(9);
     unsigned which = QUANT_LINEAR;
     bool ok, is_wanted = c->only.all_chunks || c->only.chunks[i < 100 ? i : 0];
@@ -202,6 +204,7 @@ static bool build_part(struct conversion *c, int i, struct err *e)
         name = convert_embeddings_name(c->prefix, spec);
         ok = family->build_embeddings(c->model, model, e);
     } else if (i <= n_chunks) {
+        choices = c->choices;
         name = convert_chunk_name(c->prefix, spec, i - 1, n_chunks);
         ok = family->build_chunk(c->model, i - 1, model, e);
     } else {
@@ -216,7 +219,7 @@ static bool build_part(struct conversion *c, int i, struct err *e)
         return false;
     }
     c->n_open = i + 1;
-    ok = convert_part_init(&c->parts[i], model, name, spec, which, e) || err_wrap(e, "%s", name);
+    ok = convert_part_init(&c->parts[i], model, name, spec, choices, which, e) || err_wrap(e, "%s", name);
     c->parts[i].is_wanted = is_wanted;
     return ok;
 }
@@ -435,7 +438,7 @@ static bool open_work(struct conversion *c, struct err *e)
     const struct convert_options *o = c->options;
     char key[17];
     bool found = false;
-    if (!convert_work_key(key, o, c->model, c->prefix, e) ||
+    if (!convert_work_key(key, o, c->choices, c->model, c->prefix, e) ||
         !out_folder_open_keyed(&c->folder, o->output, key, o->resume, o->replace, &found, e))
         return false;
     if (o->resume && !found)
@@ -473,6 +476,14 @@ static void leave_work(struct conversion *c, struct err *e)
     }
 }
 
+static bool makes_chunks(const struct convert_selection *s)
+{
+    bool any = s->all_chunks;
+    for (int i = 1; i < 100; i++)
+        any = any || s->chunks[i];
+    return any;
+}
+
 static bool run(struct conversion *c, struct convert_report *report, struct err *e)
 {
     const struct convert_options *o = c->options;
@@ -484,6 +495,8 @@ static bool run(struct conversion *c, struct convert_report *report, struct err 
     c->prefix = o->prefix ? o->prefix : c->model->family->default_prefix;
     warn_about_context(c);
     warn_about_quantization(o);
+    if (o->choose && makes_chunks(&c->only) && !o->choose(o->choose_context, c->model, &c->choices, e))
+        return false;
     if (!(o->chunks_auto ? build_auto(c, e) : build_parts(c, e)) || !check_selection(c, e))
         return false;
     warn_about_parts(c);
@@ -512,7 +525,7 @@ bool convert_run(const struct convert_options *o, struct convert_report *report,
     report->peak_anonymous = c.peak.anonymous;
     report->seconds = clock_seconds() - start;
     if (ok && o->report_path)
-        ok = convert_report_write(o, report, c.parts, c.n_parts, pool_threads(c.pool), e) ||
+        ok = convert_report_write(o, c.choices, report, c.parts, c.n_parts, pool_threads(c.pool), e) ||
              err_wrap(e, "%s is complete, but not its report", o->output);
     if (!ok)
         leave_work(&c, e);

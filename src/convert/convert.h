@@ -21,6 +21,13 @@ struct convert_options {
      * system has links, else a copy. */
     enum convert_format format;
     struct quant_spec embeddings, ffn, head; /* zeros: fp16 */
+    /* Mixed widths in the layers: ffn is a palette of the narrow one, the mean of bits may reach this. 0: one
+     * width. */
+    double ffn_mean_bits;
+    /* With mixed widths: gives each weight's. Called once everything but space is checked, when chunks are made;
+     * *out is the caller's and lives until convert_run ends. */
+    bool (*choose)(void *context, struct arch_model *m, const struct quant_choices **out, struct err *e);
+    void *choose_context;
     /* NULL: everything. Else a list with commas of embeddings, ffn, chunk:N, head, and meta for the files
      * beside the models. */
     const char *only;

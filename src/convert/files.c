@@ -234,6 +234,7 @@ static void fill_meta(const struct convert_options *o, const struct arch_model *
     fill_quantization(&o->embeddings, &meta->lut_embeddings, &meta->lut_embeddings_per_channel,
                       &meta->quant_embeddings, meta);
     fill_quantization(&o->ffn, &meta->lut_ffn, &meta->lut_ffn_per_channel, &meta->quant_ffn, meta);
+    meta->lut_ffn_mixed = o->ffn_mean_bits;
     fill_quantization(&o->head, &meta->lut_lmhead, &meta->lut_lmhead_per_channel, &meta->quant_lmhead, meta);
     meta->num_chunks = s->n_chunks;
     meta->model_prefix = xstrdup(prefix);

@@ -109,7 +109,7 @@ static bool quantize(struct convert_part *p, unsigned which, struct err *e)
     struct quant_weight **list = NULL;
     if (p->spec.kind == QUANT_NONE)
         return true;
-    if (!quant_apply(p->model, &p->spec, which, &list, &p->n_quants, e))
+    if (!quant_apply(p->model, &p->spec, p->choices, which, &list, &p->n_quants, e))
         return false;
     p->quants = xcalloc((size_t)p->n_quants + 1, sizeof *p->quants);
     for (int i = 0; i < p->n_quants; i++) {
@@ -126,9 +126,11 @@ static bool quantize(struct convert_part *p, unsigned which, struct err *e)
 }
 
 bool convert_part_init(struct convert_part *p, struct mil_model *model, char *name,
-                       const struct quant_spec *spec, unsigned which, struct err *e)
+                       const struct quant_spec *spec, const struct quant_choices *choices, unsigned which,
+                       struct err *e)
 {
-    *p = (struct convert_part){.model = model, .name = name, .spec = *spec, .is_wanted = true};
+    *p = (struct convert_part){
+        .model = model, .name = name, .spec = *spec, .choices = choices, .is_wanted = true};
     if (!quantize(p, which, e))
         return false;
     struct collector c = {.part = p, .seen = table_new()};

@@ -18,6 +18,7 @@ struct convert_part {
     struct mil_model *model;
     char *name; /* of the files, without extension */
     struct quant_spec spec;
+    const struct quant_choices *choices; /* NULL: spec's width for all */
     /* Weights that go to the blob file, each once, in the order of their first use. Borrowed from the model.
      */
     struct mil_value **weights;
@@ -36,7 +37,8 @@ struct convert_part {
 /* Takes model and name (heap) over; both are freed by convert_part_fini whatever happens. Quantizes (which:
  * QUANT_LINEAR, QUANT_TABLES). Constants that are too small for the blob file become immediate here. */
 bool convert_part_init(struct convert_part *p, struct mil_model *model, char *name,
-                       const struct quant_spec *spec, unsigned which, struct err *e) MUST_CHECK;
+                       const struct quant_spec *spec, const struct quant_choices *choices, unsigned which,
+                       struct err *e) MUST_CHECK;
 void convert_part_fini(struct convert_part *p);
 /* The graph of a finished part is not needed any more. */
 void convert_part_close_model(struct convert_part *p);

@@ -68,7 +68,18 @@ static void put_int(struct buf *b, const char *key, int64_t v)
     buf_printf(b, "%lld", (long long)v);
 }
 
-static void put_tensor(struct buf *b, const struct convert_quant *q)
+/* The part's quantization for people. */
+static void describe(char dst[96], const struct convert_part *p)
+{
+    char text[64];
+    quant_describe(text, &p->spec);
+    if (p->choices)
+        snprintf(dst, 96, "%s, %d bits where it pays", text, p->choices->wide);
+    else
+        snprintf(dst, 96, "%s", text);
+}
+
+static void put_tensor(struct buf *b, const struct convert_quant *q, const struct quant_choices *choices)
 {
     const struct quant_weight *w = q->weight;
     uint64_t bytes = w->codes->bytes + w->table->bytes;
@@ -84,6 +95,18 @@ static void put_tensor(struct buf *b, const struct convert_quant *q)
     put_number(b, "relative_error", quant_stats_relative(&q->stats));
     put_number(b, "mean_squared_error", q->stats.n ? q->stats.error / (double)q->stats.n : 0.0);
     put_number(b, "largest_error", q->stats.largest);
+    const struct quant_choice *choice = choices ? quant_find_choice(choices, w->name, w->ordinal) : NULL;
+    if (choice) {
+        put_int(b, "bits", choice->bits);
+        put_key(b, "output_error");
+        buf_putc(b, '{');
+        put_number(b, "narrow", choice->narrow_error);
+        put_number(b, "wide", choice->wide_error);
+        put_number(b, "gain_per_million_bits",
+                   (choice->narrow_error - choice->wide_error) * 1e6 /
+                       ((double)choice->n_elems * (choices->wide - choices->narrow)));
+        buf_putc(b, '}');
+    }
     buf_putc(b, '}');
 }
 
@@ -91,9 +114,9 @@ char *convert_report_part(const struct convert_part *p)
 {
     struct buf b;
     struct quant_stats total = {0};
-    char quantization[64];
+    char quantization[96];
     buf_init(&b, REPORT_BYTES_MAX);
-    quant_describe(quantization, &p->spec);
+    describe(quantization, p);
     for (int i = 0; i < p->n_quants; i++)
         quant_stats_add(&total, &p->quants[i].stats);
     buf_putc(&b, '{');
@@ -110,7 +133,7 @@ char *convert_report_part(const struct convert_part *p)
     for (int i = 0; i < p->n_quants; i++) {
         if (i > 0)
             buf_putc(&b, ',');
-        put_tensor(&b, &p->quants[i]);
+        put_tensor(&b, &p->quants[i], p->choices);
     }
     buf_puts(&b, "]}");
     char *text = b.failed ? xstrdup("{}") : buf_take(&b, NULL);
@@ -121,8 +144,8 @@ char *convert_report_part(const struct convert_part *p)
 void convert_report_say(struct log *log, const struct convert_part *p)
 {
     struct quant_stats total = {0};
-    char quantization[64];
-    quant_describe(quantization, &p->spec);
+    char quantization[96];
+    describe(quantization, p);
     for (int i = 0; i < p->n_quants; i++)
         quant_stats_add(&total, &p->quants[i].stats);
     double bits = p->n_elems > 0 ? 8.0 * (double)p->weight_bytes / (double)p->n_elems : 0.0;
@@ -142,8 +165,26 @@ void convert_report_say(struct log *log, const struct convert_part *p)
 
 /* ---- the whole ---- */
 
-bool convert_report_write(const struct convert_options *o, const struct convert_report *r,
-                          const struct convert_part *parts, int n_parts, int n_threads, struct err *e)
+static void put_choices(struct buf *b, const struct quant_choices *c)
+{
+    int n_wide = 0;
+    for (int i = 0; i < c->n; i++)
+        n_wide += c->list[i].bits == c->wide;
+    put_key(b, "mixed");
+    buf_putc(b, '{');
+    put_int(b, "narrow", c->narrow);
+    put_int(b, "wide", c->wide);
+    put_number(b, "mean_bits_allowed", c->limit);
+    put_number(b, "mean_bits", c->mean);
+    put_int(b, "weights", c->n);
+    put_int(b, "wide_weights", n_wide);
+    put_int(b, "calibration_tokens", c->n_tokens);
+    buf_putc(b, '}');
+}
+
+bool convert_report_write(const struct convert_options *o, const struct quant_choices *choices,
+                          const struct convert_report *r, const struct convert_part *parts, int n_parts,
+                          int n_threads, struct err *e)
 {
     struct buf b;
     buf_init(&b, REPORT_BYTES_MAX);
@@ -160,6 +201,8 @@ bool convert_report_write(const struct convert_options *o, const struct convert_
     put_int(&b, "tensors_used", r->n_tensors_used);
     put_int(&b, "tensors_left_out", r->n_tensors_left_out);
     put_int(&b, "parts_resumed", r->n_resumed);
+    if (choices)
+        put_choices(&b, choices);
     put_key(&b, "parts");
     buf_putc(&b, '[');
     for (int i = 0, n = 0; i < n_parts; i++) {

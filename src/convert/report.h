@@ -8,8 +8,9 @@
 char *convert_left_out(const struct arch_model *m);
 /* One line about a part that is done. */
 void convert_report_say(struct log *log, const struct convert_part *p);
-bool convert_report_write(const struct convert_options *o, const struct convert_report *r,
-                          const struct convert_part *parts, int n_parts, int n_threads,
-                          struct err *e) MUST_CHECK;
+/* choices: NULL for one width a part */
+bool convert_report_write(const struct convert_options *o, const struct quant_choices *choices,
+                          const struct convert_report *r, const struct convert_part *parts, int n_parts,
+                          int n_threads, struct err *e) MUST_CHECK;
 
 #endif

@@ -24,6 +24,12 @@ static void put_spec(struct buf *b, const char *name, const struct quant_spec *s
                (long long)s->block, (int)s->method);
 }
 
+static void put_choices(struct buf *b, const struct quant_choices *c)
+{
+    for (int i = 0; i < c->n; i++)
+        buf_printf(b, "%s %d %d\n", c->list[i].name, c->list[i].ordinal, c->list[i].bits);
+}
+
 /* A file as it is told from another one without reading all of it. */
 static bool put_file(struct buf *b, const char *path, struct err *e)
 {
@@ -39,8 +45,8 @@ static bool put_file(struct buf *b, const char *path, struct err *e)
     return ok;
 }
 
-bool convert_work_key(char key[17], const struct convert_options *o, const struct arch_model *m,
-                      const char *prefix, struct err *e)
+bool convert_work_key(char key[17], const struct convert_options *o, const struct quant_choices *choices,
+                      const struct arch_model *m, const char *prefix, struct err *e)
 {
     const struct arch_settings *s = &m->settings;
     struct buf b;
@@ -53,6 +59,9 @@ bool convert_work_key(char key[17], const struct convert_options *o, const struc
                s->n_chunks, s->split_lm_head, s->gdn_chunk, (int)o->format, o->only ? o->only : "");
     put_spec(&b, "embeddings", &o->embeddings);
     put_spec(&b, "ffn", &o->ffn);
+    buf_printf(&b, "mixed %.17g\n", o->ffn_mean_bits);
+    if (choices)
+        put_choices(&b, choices);
     put_spec(&b, "head", &o->head);
     bool ok = true;
     const char *file = "";

@@ -11,8 +11,8 @@
 #include "convert/parts.h"
 
 /* 16 hex digits of everything that the output depends on. */
-bool convert_work_key(char key[17], const struct convert_options *o, const struct arch_model *m,
-                      const char *prefix, struct err *e) MUST_CHECK;
+bool convert_work_key(char key[17], const struct convert_options *o, const struct quant_choices *choices,
+                      const struct arch_model *m, const char *prefix, struct err *e) MUST_CHECK;
 
 struct convert_journal;
 #define CONVERT_JOURNAL_NAME ".finished.json"

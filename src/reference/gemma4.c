@@ -43,7 +43,7 @@ struct gemma4 {
 /* Work space of a session; rows are tokens of a batch. */
 struct work {
     float **keys, **values;       /* [n_layers] of [n_kv_heads, capacity, head_dim]; shared: NULL */
-    float *x, *h;                 /* [batch, hidden_size] */
+    float *h;                     /* [batch, hidden_size] */
     float *q, *attention;         /* [batch, n_heads * head_dim] */
     float *k, *v;                 /* [batch, n_kv_heads * head_dim] */
     float *gate, *up;             /* [batch, widest of MLP and per-layer size] */
@@ -347,9 +347,9 @@ static void close_session(struct reference_session *s)
     }
     free(w->keys);
     free(w->values);
-    float *const parts[] = {w->x,          w->h,          w->q,        w->attention, w->k,
-                            w->v,          w->gate,       w->up,       w->per_layer, w->projected,
-                            w->cosines[0], w->cosines[1], w->sines[0], w->sines[1],  w->scores};
+    float *const parts[] = {w->h,          w->q,        w->attention, w->k,         w->v,
+                            w->gate,       w->up,       w->per_layer, w->projected, w->cosines[0],
+                            w->cosines[1], w->sines[0], w->sines[1],  w->scores};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         mem_free(parts[i]);
     free(w);
@@ -360,7 +360,7 @@ static bool open_session(struct reference_session *s, struct err *e)
 {
     const struct reference *r = s->reference;
     const struct gemma4 *g = r->parts->own;
-    const int64_t batch = REFERENCE_BATCH;
+    const int64_t batch = s->batch;
     struct work *w = s->own = xcalloc(1, sizeof *w);
     w->keys = xcalloc((size_t)r->n_layers, sizeof *w->keys);
     w->values = xcalloc((size_t)r->n_layers, sizeof *w->values);
@@ -374,8 +374,7 @@ static bool open_session(struct reference_session *s, struct err *e)
         if (!reference_alloc(&w->cosines[k], batch, g->rope[k].n_pairs + 1, 1, e) ||
             !reference_alloc(&w->sines[k], batch, g->rope[k].n_pairs + 1, 1, e))
             return false;
-    return reference_alloc(&w->x, batch, r->hidden_size, 1, e) &&
-           reference_alloc(&w->h, batch, r->hidden_size, 1, e) &&
+    return reference_alloc(&w->h, batch, r->hidden_size, 1, e) &&
            reference_alloc(&w->q, batch, g->n_heads, g->max_head_dim, e) &&
            reference_alloc(&w->attention, batch, g->n_heads, g->max_head_dim, e) &&
            reference_alloc(&w->k, batch, g->max_kv_width, 1, e) &&
@@ -385,12 +384,6 @@ static bool open_session(struct reference_session *s, struct err *e)
            reference_alloc(&w->per_layer, batch, r->n_layers, g->per_layer_size, e) &&
            reference_alloc(&w->projected, batch, r->n_layers, g->per_layer_size, e) &&
            reference_alloc(&w->scores, pool_threads(r->parts->pool), s->capacity, 1, e);
-}
-
-static void reset_session(struct reference_session *s)
-{
-    /* Attention reads only positions that were written since. */
-    (void)s;
 }
 
 static bool session_state(const struct reference_session *s, int64_t layer, enum reference_state_kind kind,
@@ -443,7 +436,7 @@ static void attention_block(struct reference_session *s, const struct gemma4 *g,
     const struct reference *r = s->reference;
     const struct layer *l = &g->layers[i_layer];
     struct work *w = s->own;
-    reference_rms_norm(w->x, l->input_norm, n, r->hidden_size, g->eps, w->h);
+    reference_rms_norm(s->stream, l->input_norm, n, r->hidden_size, g->eps, w->h);
     reference_linear(s, l->projection[Q], NULL, w->h, n, w->q);
     reference_rms_norm(w->q, l->q_norm, n * g->n_heads, l->head_dim, g->eps, w->q);
     turn(g, w, l, w->q, n, g->n_heads);
@@ -471,20 +464,20 @@ static void attention_block(struct reference_session *s, const struct gemma4 *g,
                                     .scale = 1};
     reference_attend(r->parts->pool, &a);
     reference_linear(s, l->projection[O], NULL, w->attention, n, w->h);
-    add_normed(r, g, w->x, w->h, l->post_attention_norm, n);
+    add_normed(r, g, s->stream, w->h, l->post_attention_norm, n);
 }
 
 static void mlp_block(struct reference_session *s, const struct gemma4 *g, const struct layer *l, int64_t n)
 {
     const struct reference *r = s->reference;
     struct work *w = s->own;
-    reference_rms_norm(w->x, l->pre_mlp_norm, n, r->hidden_size, g->eps, w->h);
+    reference_rms_norm(s->stream, l->pre_mlp_norm, n, r->hidden_size, g->eps, w->h);
     reference_linear(s, l->gate, NULL, w->h, n, w->gate);
     reference_linear(s, l->up, NULL, w->h, n, w->up);
     for (int64_t i = 0; i < n * l->intermediate_size; i++)
         w->gate[i] = reference_gelu(w->gate[i]) * w->up[i];
     reference_linear(s, l->down, NULL, w->gate, n, w->h);
-    add_normed(r, g, w->x, w->h, l->post_mlp_norm, n);
+    add_normed(r, g, s->stream, w->h, l->post_mlp_norm, n);
 }
 
 static void per_layer_block(struct reference_session *s, const struct gemma4 *g, int64_t i_layer, int64_t n)
@@ -493,29 +486,35 @@ static void per_layer_block(struct reference_session *s, const struct gemma4 *g,
     const struct layer *l = &g->layers[i_layer];
     struct work *w = s->own;
     int64_t size = g->per_layer_size;
-    reference_linear(s, l->per_layer_gate, NULL, w->x, n, w->gate);
+    reference_linear(s, l->per_layer_gate, NULL, s->stream, n, w->gate);
     for (int64_t t = 0; t < n; t++)
         for (int64_t i = 0; i < size; i++)
             w->gate[t * size + i] =
                 reference_gelu(w->gate[t * size + i]) * w->per_layer[(t * r->n_layers + i_layer) * size + i];
     reference_linear(s, l->per_layer_projection, NULL, w->gate, n, w->h);
-    add_normed(r, g, w->x, w->h, l->per_layer_norm, n);
+    add_normed(r, g, s->stream, w->h, l->per_layer_norm, n);
     for (int64_t i = 0; i < n * r->hidden_size; i++)
-        w->x[i] *= l->scalar[0];
+        s->stream[i] *= l->scalar[0];
 }
 
 /* Embeddings of the tokens to x, and their per-layer inputs. */
-static void embed(struct reference_session *s, const struct gemma4 *g, const int32_t *tokens, int64_t n)
+static void embed(struct reference_session *s, const int32_t *tokens, int64_t n)
 {
     const struct reference *r = s->reference;
+    const struct gemma4 *g = r->parts->own;
     struct work *w = s->own;
     int64_t h = r->hidden_size, all = r->n_layers * g->per_layer_size;
     float root = (float)sqrt((double)h), per_layer_root = (float)sqrt((double)g->per_layer_size);
     float inverse_root = (float)(1.0 / sqrt((double)h)), half_root = (float)sqrt(0.5);
-    reference_gather(g->embeddings, tokens, n, w->x);
+    for (int k = 0; k < 2; k++)
+        for (int64_t t = 0; t < n; t++) {
+            int64_t at = t * g->rope[k].n_pairs;
+            reference_rope_row(&g->rope[k], s->position + t, w->cosines[k] + at, w->sines[k] + at);
+        }
+    reference_gather(g->embeddings, tokens, n, s->stream);
     for (int64_t i = 0; i < n * h; i++)
-        w->x[i] *= root;
-    reference_linear(s, g->model_projection, NULL, w->x, n, w->projected);
+        s->stream[i] *= root;
+    reference_linear(s, g->model_projection, NULL, s->stream, n, w->projected);
     for (int64_t i = 0; i < n * all; i++)
         w->projected[i] *= inverse_root;
     reference_rms_norm(w->projected, g->projection_norm, n * r->n_layers, g->per_layer_size, g->eps,
@@ -525,29 +524,18 @@ static void embed(struct reference_session *s, const struct gemma4 *g, const int
         w->per_layer[i] = (w->projected[i] + w->per_layer[i] * per_layer_root) * half_root;
 }
 
-static bool forward(struct reference_session *s, const int32_t *tokens, int64_t n, struct err *e)
+static void run_layer(struct reference_session *s, int64_t i_layer, int64_t n)
 {
-    const struct reference *r = s->reference;
-    const struct gemma4 *g = r->parts->own;
-    struct work *w = s->own;
-    for (int k = 0; k < 2; k++)
-        for (int64_t t = 0; t < n; t++) {
-            int64_t at = t * g->rope[k].n_pairs;
-            reference_rope_row(&g->rope[k], s->position + t, w->cosines[k] + at, w->sines[k] + at);
-        }
-    embed(s, g, tokens, n);
-    reference_show(s, -1, n, w->x);
-    for (int64_t i = 0; i < r->n_layers; i++) {
-        if (log_cancelled(r->parts->log, e))
-            return false;
-        attention_block(s, g, i, n);
-        mlp_block(s, g, &g->layers[i], n);
-        per_layer_block(s, g, i, n);
-        reference_show(s, i, n, w->x);
-    }
-    reference_rms_norm(w->x, g->norm, n, r->hidden_size, g->eps, s->hidden);
-    reference_show(s, r->n_layers, n, s->hidden);
-    return true;
+    const struct gemma4 *g = s->reference->parts->own;
+    attention_block(s, g, i_layer, n);
+    mlp_block(s, g, &g->layers[i_layer], n);
+    per_layer_block(s, g, i_layer, n);
+}
+
+static void finish(struct reference_session *s, int64_t n)
+{
+    const struct gemma4 *g = s->reference->parts->own;
+    reference_rms_norm(s->stream, g->norm, n, s->reference->hidden_size, g->eps, s->hidden);
 }
 
 const struct reference_family reference_gemma4 = {
@@ -556,7 +544,8 @@ const struct reference_family reference_gemma4 = {
     .open = open_gemma4,
     .session_open = open_session,
     .session_close = close_session,
-    .session_reset = reset_session,
     .session_state = session_state,
-    .forward = forward,
+    .embed = embed,
+    .layer = run_layer,
+    .finish = finish,
 };

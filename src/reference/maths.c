@@ -50,6 +50,8 @@ struct linear {
     const float *bias, *x;
     float *y, *rows;
     int64_t n;
+    const struct reference_replacement *replacement; /* NULL: none of this weight's numbers */
+    int64_t handle, first;                           /* of the replacement; of the weight in its tensor */
 };
 
 static void linear_part(void *context, int i_thread, int n_threads)
@@ -61,6 +63,9 @@ static void linear_part(void *context, int i_thread, int n_threads)
     for (int64_t row = begin; row < end; row += REFERENCE_ROWS) {
         int64_t n = end - row < REFERENCE_ROWS ? end - row : REFERENCE_ROWS;
         read_elements(l->weight, row * columns, n * columns, rows);
+        if (l->replacement)
+            l->replacement->replace(l->replacement->context, l->handle, l->first + row * columns, n * columns,
+                                    rows);
         for (int64_t t = 0; t < l->n; t++)
             for (int64_t i = 0; i < n; i++)
                 l->y[t * n_rows + row + i] = reference_dot(rows + i * columns, l->x + t * columns, columns) +
@@ -72,7 +77,18 @@ void reference_linear(struct reference_session *s, const struct st_tensor *weigh
                       const float *x, int64_t n, float *y)
 {
     struct linear l = {.weight = weight, .bias = bias, .x = x, .y = y, .rows = s->rows, .n = n};
+    if (s->replacement) {
+        /* The weight may be a view of a tensor that packs several. */
+        const struct st_tensor *whole = reference_find(s->reference, weight->name);
+        l.first = (weight->data - whole->data) / (int64_t)st_dtype_bytes(weight->dtype);
+        l.handle = s->replacement->find(s->replacement->context, weight->name, l.first, weight->n_elems);
+        l.replacement = l.handle >= 0 ? s->replacement : NULL;
+    }
+    if (s->recall && !l.replacement && reference_recall_find(s->recall, weight, x, n, y))
+        return;
     pool_run(s->reference->parts->pool, linear_part, &l);
+    if (s->recall && !s->replacement)
+        reference_recall_keep(s->recall, weight, x, n, y);
 }
 
 void reference_gather(const struct st_tensor *table, const int32_t *ids, int64_t n, float *dst)

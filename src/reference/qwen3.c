@@ -35,7 +35,7 @@ struct qwen3 {
 /* Work space of a session; rows are tokens of a batch. */
 struct work {
     float **keys, **values; /* [n_layers] of [n_kv_heads, capacity, head_dim] */
-    float *x, *h;           /* [batch, hidden_size] */
+    float *h;               /* [batch, hidden_size] */
     float *q, *attention;   /* [batch, n_heads * head_dim] */
     float *k, *v;           /* [batch, n_kv_heads * head_dim] */
     float *gate, *up;       /* [batch, intermediate_size] */
@@ -194,8 +194,8 @@ static void close_session(struct reference_session *s)
     }
     free(w->keys);
     free(w->values);
-    float *const parts[] = {w->x,    w->h,  w->q,       w->attention, w->k,     w->v,
-                            w->gate, w->up, w->cosines, w->sines,     w->scores};
+    float *const parts[] = {w->h,    w->q,  w->attention, w->k,     w->v,
+                            w->gate, w->up, w->cosines,   w->sines, w->scores};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         mem_free(parts[i]);
     free(w);
@@ -213,9 +213,8 @@ static bool open_session(struct reference_session *s, struct err *e)
         if (!reference_alloc(&w->keys[i], q->n_kv_heads, s->capacity, q->head_dim, e) ||
             !reference_alloc(&w->values[i], q->n_kv_heads, s->capacity, q->head_dim, e))
             return err_wrap(e, "the reference's KV cache for %lld positions", (long long)s->capacity);
-    const int64_t batch = REFERENCE_BATCH;
-    return reference_alloc(&w->x, batch, r->hidden_size, 1, e) &&
-           reference_alloc(&w->h, batch, r->hidden_size, 1, e) &&
+    const int64_t batch = s->batch;
+    return reference_alloc(&w->h, batch, r->hidden_size, 1, e) &&
            reference_alloc(&w->q, batch, q->n_heads, q->head_dim, e) &&
            reference_alloc(&w->attention, batch, q->n_heads, q->head_dim, e) &&
            reference_alloc(&w->k, batch, q->n_kv_heads, q->head_dim, e) &&
@@ -225,12 +224,6 @@ static bool open_session(struct reference_session *s, struct err *e)
            reference_alloc(&w->cosines, batch, q->head_dim / 2, 1, e) &&
            reference_alloc(&w->sines, batch, q->head_dim / 2, 1, e) &&
            reference_alloc(&w->scores, pool_threads(r->parts->pool), s->capacity, 1, e);
-}
-
-static void reset_session(struct reference_session *s)
-{
-    /* Attention reads only positions that were written since. */
-    (void)s;
 }
 
 static bool session_state(const struct reference_session *s, int64_t layer, enum reference_state_kind kind,
@@ -280,7 +273,7 @@ static void attention_block(struct reference_session *s, const struct qwen3 *q, 
 {
     const struct reference *r = s->reference;
     struct work *w = s->own;
-    reference_rms_norm(w->x, l->input_norm, n, r->hidden_size, q->eps, w->h);
+    reference_rms_norm(s->stream, l->input_norm, n, r->hidden_size, q->eps, w->h);
     reference_linear(s, l->projection[Q], l->bias[Q], w->h, n, w->q);
     reference_linear(s, l->projection[K], l->bias[K], w->h, n, w->k);
     reference_linear(s, l->projection[V], l->bias[V], w->h, n, w->v);
@@ -302,42 +295,43 @@ static void attention_block(struct reference_session *s, const struct qwen3 *q, 
                                     .scale = (float)(1.0 / sqrt((double)q->head_dim))};
     reference_attend(r->parts->pool, &a);
     reference_linear(s, l->projection[O], l->bias[O], w->attention, n, w->h);
-    add_rows(w->x, w->h, n * r->hidden_size);
+    add_rows(s->stream, w->h, n * r->hidden_size);
 }
 
 static void mlp_block(struct reference_session *s, const struct qwen3 *q, const struct layer *l, int64_t n)
 {
     const struct reference *r = s->reference;
     struct work *w = s->own;
-    reference_rms_norm(w->x, l->post_norm, n, r->hidden_size, q->eps, w->h);
+    reference_rms_norm(s->stream, l->post_norm, n, r->hidden_size, q->eps, w->h);
     reference_linear(s, l->gate, NULL, w->h, n, w->gate);
     reference_linear(s, l->up, NULL, w->h, n, w->up);
     for (int64_t i = 0; i < n * q->intermediate_size; i++)
         w->gate[i] = reference_silu(w->gate[i]) * w->up[i];
     reference_linear(s, l->down, NULL, w->gate, n, w->h);
-    add_rows(w->x, w->h, n * r->hidden_size);
+    add_rows(s->stream, w->h, n * r->hidden_size);
 }
 
-static bool forward(struct reference_session *s, const int32_t *tokens, int64_t n, struct err *e)
+static void embed(struct reference_session *s, const int32_t *tokens, int64_t n)
 {
-    const struct reference *r = s->reference;
-    const struct qwen3 *q = r->parts->own;
+    const struct qwen3 *q = s->reference->parts->own;
     struct work *w = s->own;
     int64_t pairs = q->rope.n_pairs;
     for (int64_t t = 0; t < n; t++)
         reference_rope_row(&q->rope, s->position + t, w->cosines + t * pairs, w->sines + t * pairs);
-    reference_gather(q->embeddings, tokens, n, w->x);
-    reference_show(s, -1, n, w->x);
-    for (int64_t i = 0; i < r->n_layers; i++) {
-        if (log_cancelled(r->parts->log, e))
-            return false;
-        attention_block(s, q, &q->layers[i], i, n);
-        mlp_block(s, q, &q->layers[i], n);
-        reference_show(s, i, n, w->x);
-    }
-    reference_rms_norm(w->x, q->norm, n, r->hidden_size, q->eps, s->hidden);
-    reference_show(s, r->n_layers, n, s->hidden);
-    return true;
+    reference_gather(q->embeddings, tokens, n, s->stream);
+}
+
+static void run_layer(struct reference_session *s, int64_t i_layer, int64_t n)
+{
+    const struct qwen3 *q = s->reference->parts->own;
+    attention_block(s, q, &q->layers[i_layer], i_layer, n);
+    mlp_block(s, q, &q->layers[i_layer], n);
+}
+
+static void finish(struct reference_session *s, int64_t n)
+{
+    const struct qwen3 *q = s->reference->parts->own;
+    reference_rms_norm(s->stream, q->norm, n, s->reference->hidden_size, q->eps, s->hidden);
 }
 
 const struct reference_family reference_qwen3 = {
@@ -346,7 +340,8 @@ const struct reference_family reference_qwen3 = {
     .open = open_qwen3,
     .session_open = open_session,
     .session_close = close_session,
-    .session_reset = reset_session,
     .session_state = session_state,
-    .forward = forward,
+    .embed = embed,
+    .layer = run_layer,
+    .finish = finish,
 };

@@ -254,9 +254,9 @@ static void close_session(struct reference_session *s)
         free(lists[k]);
     }
     float *const parts[] = {
-        w->x,       w->h,     w->y,      w->query_gate,    w->q,      w->attention, w->k,     w->v,
-        w->cosines, w->sines, w->scores, w->rows,          w->mixed,  w->z,         w->o,     w->a,
-        w->b,       w->gate,  w->up,     w->probabilities, w->weight, w->picked,    w->result};
+        w->h,     w->y,      w->query_gate,    w->q,      w->attention, w->k,     w->v, w->cosines,
+        w->sines, w->scores, w->rows,          w->mixed,  w->z,         w->o,     w->a, w->b,
+        w->gate,  w->up,     w->probabilities, w->weight, w->picked,    w->result};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         mem_free(parts[i]);
     free(w);
@@ -288,7 +288,7 @@ static bool open_session(struct reference_session *s, struct err *e)
     const struct reference *r = s->reference;
     const struct qwen3_5 *q = r->parts->own;
     struct qwen3_5_work *w = s->own = xcalloc(1, sizeof *w);
-    const int64_t batch = REFERENCE_BATCH, h = r->hidden_size, width = q->n_heads * q->head_dim;
+    const int64_t batch = s->batch, h = r->hidden_size, width = q->n_heads * q->head_dim;
     int64_t widest = q->is_moe ? q->expert_size : q->intermediate_size;
     if (q->is_moe && q->shared_size > widest)
         widest = q->shared_size;
@@ -297,7 +297,6 @@ static bool open_session(struct reference_session *s, struct err *e)
         float **to;
         int64_t rows, columns;
     } parts[] = {
-        {&w->x, batch, h},
         {&w->h, batch, h},
         {&w->y, batch, h},
         {&w->query_gate, batch, 2 * width},
@@ -329,17 +328,15 @@ static bool open_session(struct reference_session *s, struct err *e)
     return true;
 }
 
-static void reset_session(struct reference_session *s)
+static void reset_layer(struct reference_session *s, int64_t i)
 {
     const struct qwen3_5 *q = s->reference->parts->own;
     struct qwen3_5_work *w = s->own;
-    for (int64_t i = 0; i < s->reference->n_layers; i++) {
-        /* Attention reads only positions that were written since. */
-        if (q->layers[i].is_full)
-            continue;
-        memset(w->memory[i], 0, (size_t)(q->n_v * q->d_k * q->d_v) * sizeof *w->memory[i]);
-        memset(w->window[i], 0, (size_t)((q->kernel - 1) * q->conv_dim) * sizeof *w->window[i]);
-    }
+    /* Attention reads only positions that were written since. */
+    if (q->layers[i].is_full)
+        return;
+    memset(w->memory[i], 0, (size_t)(q->n_v * q->d_k * q->d_v) * sizeof *w->memory[i]);
+    memset(w->window[i], 0, (size_t)((q->kernel - 1) * q->conv_dim) * sizeof *w->window[i]);
 }
 
 static bool session_state(const struct reference_session *s, int64_t layer, enum reference_state_kind kind,
@@ -423,34 +420,37 @@ static void full_attention(struct reference_session *s, const struct qwen3_5 *q,
     reference_linear(s, f->output, f->output_bias, w->attention, n, out);
 }
 
-static bool forward(struct reference_session *s, const int32_t *tokens, int64_t n, struct err *e)
+static void embed(struct reference_session *s, const int32_t *tokens, int64_t n)
 {
-    const struct reference *r = s->reference;
-    const struct qwen3_5 *q = r->parts->own;
+    const struct qwen3_5 *q = s->reference->parts->own;
     struct qwen3_5_work *w = s->own;
     int64_t pairs = q->rope.n_pairs;
     for (int64_t t = 0; t < n; t++)
         reference_rope_row(&q->rope, s->position + t, w->cosines + t * pairs, w->sines + t * pairs);
-    reference_gather(q->embeddings, tokens, n, w->x);
-    reference_show(s, -1, n, w->x);
-    for (int64_t i = 0; i < r->n_layers; i++) {
-        const struct qwen3_5_layer *l = &q->layers[i];
-        if (log_cancelled(r->parts->log, e))
-            return false;
-        reference_rms_norm(w->x, l->input_norm, n, r->hidden_size, q->eps, w->h);
-        if (l->is_full)
-            full_attention(s, q, &l->full, i, n, w->y);
-        else
-            reference_qwen3_5_linear(s, l, i, n, w->y);
-        add_rows(w->x, w->y, n * r->hidden_size);
-        reference_rms_norm(w->x, l->post_norm, n, r->hidden_size, q->eps, w->h);
-        reference_qwen3_5_mlp(s, l, n, w->y);
-        add_rows(w->x, w->y, n * r->hidden_size);
-        reference_show(s, i, n, w->x);
-    }
-    reference_rms_norm(w->x, q->norm, n, r->hidden_size, q->eps, s->hidden);
-    reference_show(s, r->n_layers, n, s->hidden);
-    return true;
+    reference_gather(q->embeddings, tokens, n, s->stream);
+}
+
+static void run_layer(struct reference_session *s, int64_t i_layer, int64_t n)
+{
+    int64_t hidden = s->reference->hidden_size;
+    const struct qwen3_5 *q = s->reference->parts->own;
+    const struct qwen3_5_layer *l = &q->layers[i_layer];
+    struct qwen3_5_work *w = s->own;
+    reference_rms_norm(s->stream, l->input_norm, n, hidden, q->eps, w->h);
+    if (l->is_full)
+        full_attention(s, q, &l->full, i_layer, n, w->y);
+    else
+        reference_qwen3_5_linear(s, l, i_layer, n, w->y);
+    add_rows(s->stream, w->y, n * hidden);
+    reference_rms_norm(s->stream, l->post_norm, n, hidden, q->eps, w->h);
+    reference_qwen3_5_mlp(s, l, n, w->y);
+    add_rows(s->stream, w->y, n * hidden);
+}
+
+static void finish(struct reference_session *s, int64_t n)
+{
+    const struct qwen3_5 *q = s->reference->parts->own;
+    reference_rms_norm(s->stream, q->norm, n, s->reference->hidden_size, q->eps, s->hidden);
 }
 
 const struct reference_family reference_qwen3_5 = {
@@ -459,7 +459,9 @@ const struct reference_family reference_qwen3_5 = {
     .open = open_qwen3_5,
     .session_open = open_session,
     .session_close = close_session,
-    .session_reset = reset_session,
+    .layer_reset = reset_layer,
     .session_state = session_state,
-    .forward = forward,
+    .embed = embed,
+    .layer = run_layer,
+    .finish = finish,
 };

@@ -53,7 +53,7 @@ struct qwen3_5 {
 struct qwen3_5_work {
     float **keys, **values;   /* [n_layers] of [n_kv_heads, capacity, head_dim]; NULL for linear layers */
     float **memory, **window; /* [n_layers] of S [n_v, d_k, d_v] and the last [kernel - 1, conv_dim] rows */
-    float *x, *h, *y;         /* [batch, hidden_size] */
+    float *h, *y;             /* [batch, hidden_size] */
     float *query_gate;        /* [batch, n_heads, 2, head_dim] */
     float *q, *attention;     /* [batch, n_heads * head_dim] */
     float *k, *v;             /* [batch, n_kv_heads * head_dim] */

@@ -152,8 +152,8 @@ void reference_close(struct reference *r)
 
 /* ---- sessions ---- */
 
-bool reference_session_new(struct reference_session **out, struct reference *r, int64_t n_positions,
-                           struct err *e)
+bool reference_session_make(struct reference_session **out, struct reference *r, int64_t n_positions,
+                            int64_t batch, struct err *e)
 {
     struct reference_session *s = xcalloc(1, sizeof *s);
     struct reference_parts *p = r->parts;
@@ -161,12 +161,14 @@ bool reference_session_new(struct reference_session **out, struct reference *r, 
     *out = NULL;
     s->reference = r;
     s->capacity = n_positions;
+    s->batch = batch;
     if (n_positions < 1 || n_positions > INT32_MAX) {
         err_set(e, ERR_LIMIT, "a reference session: expected room for 1 to %d positions, found %lld",
                 INT32_MAX, (long long)n_positions);
         goto done;
     }
-    if (!reference_alloc(&s->hidden, REFERENCE_BATCH, r->hidden_size, 1, e) ||
+    if (!reference_alloc(&s->stream, batch, r->hidden_size, 1, e) ||
+        !reference_alloc(&s->hidden, batch, r->hidden_size, 1, e) ||
         !reference_alloc(&s->rows, pool_threads(p->pool), REFERENCE_ROWS, p->max_columns, e) ||
         !p->family->session_open(s, e))
         goto done;
@@ -178,11 +180,18 @@ done:
     return ok;
 }
 
+bool reference_session_new(struct reference_session **out, struct reference *r, int64_t n_positions,
+                           struct err *e)
+{
+    return reference_session_make(out, r, n_positions, REFERENCE_BATCH, e);
+}
+
 void reference_session_free(struct reference_session *s)
 {
     if (!s)
         return;
     s->reference->parts->family->session_close(s);
+    mem_free(s->stream);
     mem_free(s->hidden);
     mem_free(s->rows);
     mem_free(s->logits);
@@ -193,7 +202,9 @@ void reference_session_reset(struct reference_session *s)
 {
     s->position = 0;
     s->last_logits = NULL;
-    s->reference->parts->family->session_reset(s);
+    const struct reference_family *family = s->reference->parts->family;
+    for (int64_t i = 0; family->layer_reset && i < s->reference->n_layers; i++)
+        family->layer_reset(s, i);
 }
 
 int64_t reference_session_position(const struct reference_session *s)
@@ -261,6 +272,24 @@ static bool give_logits(struct reference_session *s, int64_t begin, int64_t n, r
     return true;
 }
 
+/* n tokens at s->position: their rows of the final norm in s->hidden. */
+static bool forward(struct reference_session *s, const int32_t *tokens, int64_t n, struct err *e)
+{
+    const struct reference *r = s->reference;
+    const struct reference_family *family = r->parts->family;
+    family->embed(s, tokens, n);
+    reference_show(s, -1, n, s->stream);
+    for (int64_t i = 0; i < r->n_layers; i++) {
+        if (log_cancelled(r->parts->log, e))
+            return false;
+        family->layer(s, i, n);
+        reference_show(s, i, n, s->stream);
+    }
+    family->finish(s, n);
+    reference_show(s, r->n_layers, n, s->hidden);
+    return true;
+}
+
 bool reference_feed(struct reference_session *s, const int32_t *tokens, size_t n,
                     reference_logits_fn on_logits, void *context, struct err *e)
 {
@@ -274,9 +303,9 @@ bool reference_feed(struct reference_session *s, const int32_t *tokens, size_t n
                            "token %zu: expected an id below %lld (the checkpoint's vocabulary), found %d", i,
                            (long long)r->vocab_size, tokens[i]);
     for (size_t at = 0; at < n;) {
-        int64_t part = n - at < REFERENCE_BATCH ? (int64_t)(n - at) : REFERENCE_BATCH;
+        int64_t part = (int64_t)(n - at) < s->batch ? (int64_t)(n - at) : s->batch;
         bool is_last = at + (size_t)part == n;
-        if (!r->parts->family->forward(s, tokens + at, part, e))
+        if (!forward(s, tokens + at, part, e))
             return false;
         if ((on_logits || is_last) && !give_logits(s, on_logits ? 0 : part - 1, part, on_logits, context, e))
             return false;

@@ -72,4 +72,30 @@ struct reference_state {
 bool reference_state(const struct reference_session *s, int64_t layer, enum reference_state_kind kind,
                      struct reference_state *out);
 
+/* ---- what a weight's error does ---- */
+
+/* Other numbers in place of some of the checkpoint's. Elements of a tensor count in its order in the file. */
+struct reference_replacement {
+    void *context;
+    /* Are some of elements [begin, begin + n) of this tensor replaced? Then a handle >= 0, else -1. */
+    int64_t (*find)(void *context, const char *tensor, int64_t begin, int64_t n);
+    /* values [n]: the elements [begin, begin + n) of what the handle was given for; overwrites those that are
+     * replaced. Called from several threads. */
+    void (*replace)(void *context, int64_t handle, int64_t begin, int64_t n, float *values);
+};
+
+/* Goes through a text layer by layer, with all its tokens at once, and runs each layer as often as wanted:
+ * first as it is, then with replaced numbers. Products that a replacement does not change are kept from the
+ * first run, so memory holds what one layer's products take and give. */
+struct reference_probe;
+bool reference_probe_new(struct reference_probe **out, struct reference *r, const int32_t *tokens, size_t n,
+                         struct err *e) MUST_CHECK;
+void reference_probe_free(struct reference_probe *p); /* accepts NULL */
+/* On to the next layer, the first one at first: *rows [n, hidden_size] is what it leaves of the residual
+ * stream, until the next call of this function. There must be one. */
+bool reference_probe_next(struct reference_probe *p, const float **rows, struct err *e) MUST_CHECK;
+/* The same with replaced numbers, *rows until the next call of either. */
+bool reference_probe_replaced(struct reference_probe *p, const struct reference_replacement *replacement,
+                              const float **rows, struct err *e) MUST_CHECK;
+
 #endif

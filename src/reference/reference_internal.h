@@ -8,7 +8,7 @@
 #include "format/safetensors.h"
 #include "reference/reference.h"
 
-/* Tokens that share one pass over the weights. */
+/* Tokens that share one pass over the weights, but for probes. */
 #define REFERENCE_BATCH 128
 
 struct reference_family {
@@ -16,15 +16,19 @@ struct reference_family {
     bool (*matches)(const char *model_type);
     /* Reads the settings and finds the tensors; fills the public sizes of r and parts->own. */
     bool (*open)(struct reference *r, struct err *e);
-    /* Makes s->own (cache and work space) for s->capacity positions. */
+    /* Makes s->own (cache and work space) for s->capacity positions and calls of up to s->batch tokens. */
     bool (*session_open)(struct reference_session *s, struct err *e);
     void (*session_close)(struct reference_session *s); /* also after a failed session_open */
-    void (*session_reset)(struct reference_session *s);
+    /* The layer forgets all tokens. NULL: what a layer remembers is written before it is read. */
+    void (*layer_reset)(struct reference_session *s, int64_t layer);
     /* layer is in range; false: it has no such state. */
     bool (*session_state)(const struct reference_session *s, int64_t layer, enum reference_state_kind kind,
                           struct reference_state *out);
-    /* n <= REFERENCE_BATCH tokens at s->position; leaves the final norm's rows in s->hidden. */
-    bool (*forward)(struct reference_session *s, const int32_t *tokens, int64_t n, struct err *e);
+    /* n <= s->batch tokens at s->position, in three steps: their embeddings to s->stream (and whatever depends
+     * on tokens and positions alone), layer after layer on s->stream, the final norm's rows to s->hidden. */
+    void (*embed)(struct reference_session *s, const int32_t *tokens, int64_t n);
+    void (*layer)(struct reference_session *s, int64_t i_layer, int64_t n);
+    void (*finish)(struct reference_session *s, int64_t n);
 };
 extern const struct reference_family reference_qwen3, reference_qwen3_5, reference_gemma4;
 
@@ -45,16 +49,21 @@ struct reference_parts {
 
 struct reference_session {
     struct reference *reference;
-    int64_t capacity, position;
-    float *hidden; /* [REFERENCE_BATCH, hidden_size] */
-    float *rows;   /* [n_threads, REFERENCE_ROWS, max_columns]: weight rows as float32 */
-    float *logits; /* [n_logits_rows, vocab_size] */
+    int64_t capacity, position, batch;
+    float *stream, *hidden; /* [batch, hidden_size]: the residual stream, and what the final norm leaves */
+    float *rows;            /* [n_threads, REFERENCE_ROWS, max_columns]: weight rows as float32 */
+    float *logits;          /* [n_logits_rows, vocab_size] */
     int64_t n_logits_rows;
     const float *last_logits;
     reference_watch_fn watch;
     void *watch_context;
-    void *own; /* the family's */
+    struct reference_recall *recall;                 /* of a probe; NULL: every product is computed */
+    const struct reference_replacement *replacement; /* of a probe; NULL: the checkpoint's numbers */
+    void *own;                                       /* the family's */
 };
+/* batch: the most tokens of one call */
+bool reference_session_make(struct reference_session **out, struct reference *r, int64_t n_positions,
+                            int64_t batch, struct err *e) MUST_CHECK;
 void reference_show(struct reference_session *s, int64_t layer, int64_t n, const float *rows);
 
 /* ---- settings and tensors (reference.c) ---- */
@@ -105,6 +114,15 @@ void reference_rope_turn(float *x, int64_t n_pairs, const float *cosines, const 
  */
 void reference_linear(struct reference_session *s, const struct st_tensor *weight, const float *bias,
                       const float *x, int64_t n, float *y);
+
+/* ---- products that are known (probe.c) ---- */
+
+/* y of the first run, when weight and x are the same as then. */
+bool reference_recall_find(const struct reference_recall *k, const struct st_tensor *weight, const float *x,
+                           int64_t n, float *y);
+/* During the first run: notes y, where memory suffices. */
+void reference_recall_keep(struct reference_recall *k, const struct st_tensor *weight, const float *x,
+                           int64_t n, const float *y);
 /* dst [n, columns] = rows of a table; ids are in range. */
 void reference_gather(const struct st_tensor *table, const int32_t *ids, int64_t n, float *dst);
 /* y = x / sqrt(mean(x^2) + eps) * weight (NULL: 1) for each of n rows; y may be x. */

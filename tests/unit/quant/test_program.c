@@ -99,7 +99,7 @@ static void test_apply(void **state)
     struct quant_weight **list = NULL;
     int n = 0;
     struct quant_spec spec = {.kind = QUANT_LUT, .bits = 3, .group = 8};
-    ASSERT_OK(quant_apply(m, &spec, QUANT_LINEAR, &list, &n, e));
+    ASSERT_OK(quant_apply(m, &spec, NULL, QUANT_LINEAR, &list, &n, e));
     assert_int_equal(n, 1);
     assert_string_equal(list[0]->name, "proj");
     assert_ptr_equal(list[0]->source, weights[2]);
@@ -126,7 +126,7 @@ static void test_apply(void **state)
     assert_null(quant_weight_of(weights[2]));
     /* What is left: the table, by its own call; the rest never. */
     spec = (struct quant_spec){.kind = QUANT_INT4, .bits = 4, .block = 16};
-    ASSERT_OK(quant_apply(m, &spec, QUANT_LINEAR | QUANT_TABLES, &list, &n, e));
+    ASSERT_OK(quant_apply(m, &spec, NULL, QUANT_LINEAR | QUANT_TABLES, &list, &n, e));
     assert_int_equal(n, 1);
     assert_string_equal(list[0]->name, "table");
     assert_int_equal(list[0]->spec.block, 12); /* 16 does not divide 24 */
@@ -201,7 +201,7 @@ static struct quant_weight *quantize_one(struct mil_model *m, struct source *s, 
         {.name = "weight", .var = mil_build_const(b, new_weight(m, s, "w", 4, dims), "w")}};
     struct mil_var *y = mil_build_op(b, "conv", "y", conv, 2);
     ASSERT_OK(mil_builder_finish(b, &y, 1, e));
-    ASSERT_OK(quant_apply(m, spec, QUANT_LINEAR, &list, &n, e));
+    ASSERT_OK(quant_apply(m, spec, NULL, QUANT_LINEAR, &list, &n, e));
     assert_int_equal(n, 1);
     return list[0];
 }

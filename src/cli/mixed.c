@@ -1,0 +1,414 @@
+/* Measuring weights for mixed widths: quantizes each with both widths into memory and lets the reference's probe run its
+ * layer with it. Memory holds one weight's codes and what the products of one layer take and give. */
+#include "cli/mixed.h"
+#include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/half.h"
+#include "base/pool.h"
+#include "cli/cli.h"
+#include "reference/reference.h"
+#include "text/tokenizer.h"
+
+#define TEXT_BYTES_MAX ((size_t)64 << 20)
+#define CODES_AT_ONCE 1024
+
+/* ---- a quantized weight in memory ---- */
+
+/* The runs of one tensor, in its order. */
+struct tensor_runs {
+    const char *name;
+    const struct arch_run *runs;
+    size_t n;
+};
+
+struct stored {
+    const struct quant_weight *weight;
+    uint8_t *codes; /* packed */
+    f16 *table;
+    struct arch_run *runs;
+    size_t n_runs;
+    struct tensor_runs *tensors;
+    size_t n_tensors;
+};
+
+static void stored_fini(struct stored *s)
+{
+    mem_free(s->codes);
+    mem_free(s->table);
+    free(s->runs);
+    free(s->tensors);
+}
+
+static int compare_runs(const void *a, const void *b)
+{
+    const struct arch_run *x = a, *y = b;
+    int order = x->tensor == y->tensor ? 0 : strcmp(x->tensor->name, y->tensor->name);
+    return order != 0 ? order : x->at < y->at ? -1 : x->at > y->at;
+}
+
+/* Where in the checkpoint the weight's numbers come from. */
+static bool find_runs(struct stored *s, struct err *e)
+{
+    const struct mil_value *source = s->weight->source;
+    size_t capacity = 0;
+    for (int64_t at = 0; at < source->n_elems;) {
+        if (s->n_runs == capacity) {
+            capacity = capacity ? 2 * capacity : 16;
+            s->runs = xrealloc(s->runs, capacity * sizeof *s->runs);
+        }
+        struct arch_run *run = &s->runs[s->n_runs++];
+        if (!arch_find_run(source->weight, at, source->n_elems - at, run))
+            return err_set(e, ERR_BUG, "%s: not made of a tensor's numbers", s->weight->name);
+        at += run->n;
+    }
+    qsort(s->runs, s->n_runs, sizeof *s->runs, compare_runs);
+    s->tensors = xcalloc(s->n_runs + 1, sizeof *s->tensors);
+    for (size_t i = 0; i < s->n_runs; i++) {
+        if (i == 0 || s->runs[i].tensor != s->runs[i - 1].tensor)
+            s->tensors[s->n_tensors++] =
+                (struct tensor_runs){.name = s->runs[i].tensor->name, .runs = &s->runs[i]};
+        s->tensors[s->n_tensors - 1].n++;
+    }
+    return true;
+}
+
+static bool put(struct quant_sink *sink, enum quant_output which, uint64_t at, const void *data, size_t n,
+                struct err *e)
+{
+    const struct stored *s = sink->ctx;
+    (void)e;
+    memcpy((which == QUANT_CODES ? s->codes : (uint8_t *)s->table) + at, data, n);
+    return true;
+}
+
+struct quantize {
+    struct stored *stored;
+    struct quant_scratch **scratch; /* [n_threads] */
+    struct err *errors;             /* [n_threads] */
+    atomic_llong next;
+};
+
+static void quantize_thread(void *context, int i_thread, int n_threads)
+{
+    (void)n_threads;
+    struct quantize *q = context;
+    struct quant_sink sink = {.put = put, .ctx = q->stored};
+    if (!q->scratch[i_thread])
+        q->scratch[i_thread] = quant_scratch_new();
+    for (;;) {
+        int64_t unit = atomic_fetch_add(&q->next, 1);
+        struct quant_stats stats = {0};
+        if (unit >= q->stored->weight->n_units || q->errors[i_thread].code)
+            return;
+        if (!quant_weight_run(q->stored->weight, unit, q->scratch[i_thread], &sink, &stats,
+                              &q->errors[i_thread]))
+            return;
+    }
+}
+
+static bool stored_make(struct stored *s, const struct quant_weight *w, struct pool *pool,
+                        struct quant_scratch **scratch, struct err *e)
+{
+    int n_threads = pool_threads(pool);
+    struct quantize q = {.stored = s, .scratch = scratch};
+    *s = (struct stored){.weight = w};
+    s->codes = mem_try_alloc(w->codes->bytes, e);
+    s->table = s->codes ? mem_try_alloc(w->table->bytes, e) : NULL;
+    if (!s->table || !find_runs(s, e))
+        return false;
+    q.errors = xcalloc((size_t)n_threads, sizeof *q.errors);
+    atomic_init(&q.next, 0);
+    pool_run(pool, quantize_thread, &q);
+    bool ok = true;
+    for (int i = 0; i < n_threads && ok; i++) {
+        ok = !q.errors[i].code;
+        if (!ok && e)
+            *e = q.errors[i];
+    }
+    free(q.errors);
+    return ok || err_wrap(e, "%s", w->name);
+}
+
+/* ---- replacement ---- */
+
+/* The first run that ends behind this element. */
+static size_t first_run(const struct tensor_runs *t, int64_t at)
+{
+    size_t low = 0, high = t->n;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (t->runs[middle].at + t->runs[middle].n > at)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+static int64_t find_tensor(void *context, const char *tensor, int64_t begin, int64_t n)
+{
+    const struct stored *s = context;
+    for (size_t i = 0; i < s->n_tensors; i++) {
+        const struct tensor_runs *t = &s->tensors[i];
+        if (strcmp(t->name, tensor) != 0)
+            continue;
+        size_t run = first_run(t, begin);
+        return run < t->n && t->runs[run].at < begin + n ? (int64_t)i : -1;
+    }
+    return -1;
+}
+
+/* Elements [begin, begin + n) of the weight, expanded and divided by the factor. */
+static void expand(const struct stored *s, int64_t begin, int64_t n, double factor, float *values)
+{
+    const struct quant_weight *w = s->weight;
+    uint8_t codes[CODES_AT_ONCE];
+    float inverse = (float)(1.0 / factor);
+    for (int64_t done = 0; done < n;) {
+        int64_t at = begin + done, row = at / w->columns, part = w->columns - at % w->columns;
+        part = part < n - done ? part : n - done;
+        part = part < CODES_AT_ONCE ? part : CODES_AT_ONCE;
+        const f16 *table = s->table + (row / w->spec.group << w->spec.bits);
+        quant_unpack(s->codes, at, part, w->spec.bits, codes);
+        for (int64_t i = 0; i < part; i++)
+            values[done + i] = f16_to_f32(table[codes[i]]) * inverse;
+        done += part;
+    }
+}
+
+static void replace(void *context, int64_t handle, int64_t begin, int64_t n, float *values)
+{
+    const struct stored *s = context;
+    const struct tensor_runs *t = &s->tensors[handle];
+    for (size_t i = first_run(t, begin); i < t->n && t->runs[i].at < begin + n; i++) {
+        const struct arch_run *run = &t->runs[i];
+        int64_t from = run->at > begin ? run->at : begin;
+        int64_t to = run->at + run->n < begin + n ? run->at + run->n : begin + n;
+        expand(s, run->begin + (from - run->at), to - from, run->factor, values + (from - begin));
+    }
+}
+
+/* ---- the measurement ---- */
+
+/* A weight in both widths, in programs of their own. */
+struct subject {
+    const struct quant_weight *narrow, *wide;
+    int64_t layer; /* -1: of none */
+};
+
+struct measurement {
+    struct mixed *mixed;
+    struct mil_model **models; /* [n_models], chunks in both widths */
+    int n_models;
+    struct subject *subjects; /* [n]: as choices.list */
+    int n;
+    struct reference *reference;
+    struct reference_probe *probe;
+    struct pool *pool;
+    struct quant_scratch **scratch;
+    struct ids ids;
+    struct progress progress;
+    int n_done;
+};
+
+static int64_t layer_of(const char *name)
+{
+    const char *at = strstr(name, "layers.");
+    char *end;
+    if (!at || at[7] < '0' || at[7] > '9')
+        return -1;
+    long long layer = strtoll(at + 7, &end, 10);
+    return *end == '.' ? layer : -1;
+}
+
+/* The weights of a chunk with one width; the model stays open for their sources. */
+static bool list_weights(struct measurement *x, struct arch_model *m, int i_chunk, int bits,
+                         struct quant_weight ***list, int *n, struct err *e)
+{
+    struct quant_spec spec = x->mixed->spec;
+    struct mil_model *model = mil_model_new(9);
+    spec.bits = bits;
+    x->models[x->n_models++] = model;
+    return m->family->build_chunk(m, i_chunk, model, e) &&
+           quant_apply(model, &spec, NULL, QUANT_LINEAR, list, n, e);
+}
+
+static bool list_chunk(struct measurement *x, struct arch_model *m, int i_chunk, struct err *e)
+{
+    struct quant_choices *c = &x->mixed->choices;
+    struct quant_weight **narrow, **wide;
+    int n, n_wide;
+    if (!list_weights(x, m, i_chunk, c->narrow, &narrow, &n, e) ||
+        !list_weights(x, m, i_chunk, c->wide, &wide, &n_wide, e))
+        return false;
+    if (n != n_wide)
+        return err_set(e, ERR_BUG, "chunk %d has %d weights with one width, %d with another", i_chunk, n,
+                       n_wide);
+    c->list = xrealloc(c->list, (size_t)(c->n + n) * sizeof *c->list);
+    x->subjects = xrealloc(x->subjects, (size_t)(c->n + n) * sizeof *x->subjects);
+    for (int i = 0; i < n; i++) {
+        const struct quant_weight *w = narrow[i];
+        c->list[c->n] = (struct quant_choice){
+            .name = xstrdup(w->name), .ordinal = w->ordinal, .n_elems = w->rows * w->columns};
+        x->subjects[c->n++] = (struct subject){.narrow = w, .wide = wide[i], .layer = layer_of(w->name)};
+    }
+    x->n = c->n;
+    return true;
+}
+
+static bool read_tokens(struct measurement *x, const struct arch_model *m, struct err *e)
+{
+    const char *from = x->mixed->calibration;
+    struct tokenizer *t = NULL;
+    char *text = NULL;
+    size_t bytes = 0, n_max = MIXED_TOKENS_MAX;
+    bool ok = false;
+    if (!tokenizer_open(&t, m->checkpoint, e)) {
+        err_wrap(e, "mixed widths are measured on a text, for which the checkpoint's tokenizer is needed");
+        goto done;
+    }
+    if (from && !cli_read_text(from, &text, &bytes, TEXT_BYTES_MAX, e))
+        goto done;
+    if (!tokenizer_encode(t, from ? text : mixed_calibration_text,
+                          from ? bytes : strlen(mixed_calibration_text), true, &x->ids, e))
+        goto done;
+    if (x->ids.n < 2) {
+        err_set(e, ERR_USAGE, "%s: expected a text of some words, found %zu tokens",
+                from ? from : "the calibration text", x->ids.n);
+        goto done;
+    }
+    if (n_max > (size_t)x->reference->max_positions)
+        n_max = (size_t)x->reference->max_positions;
+    if (x->ids.n > n_max)
+        x->ids.n = n_max;
+    x->mixed->choices.n_tokens = (int64_t)x->ids.n;
+    ok = true;
+done:
+    free(text);
+    tokenizer_free(t);
+    return ok;
+}
+
+/* The mean over rows of squares of differences by squares of values. */
+static double relative_error(const float *expected, const float *found, int64_t n, int64_t width)
+{
+    double sum = 0;
+    for (int64_t t = 0; t < n; t++, expected += width, found += width) {
+        double difference = 0, energy = 0;
+        for (int64_t i = 0; i < width; i++) {
+            double d = (double)found[i] - (double)expected[i];
+            difference += d * d;
+            energy += (double)expected[i] * (double)expected[i];
+        }
+        if (energy > 0)
+            sum += difference / energy;
+    }
+    return sum / (double)n;
+}
+
+static bool measure_width(struct measurement *x, const struct quant_weight *w, const float *expected,
+                          double *error, struct err *e)
+{
+    struct stored s = {0};
+    struct reference_replacement replacement = {.context = &s, .find = find_tensor, .replace = replace};
+    const float *rows = NULL;
+    progress_update(&x->progress, 0.5 * x->n_done++, w->name);
+    bool ok = stored_make(&s, w, x->pool, x->scratch, e) &&
+              reference_probe_replaced(x->probe, &replacement, &rows, e);
+    if (ok) {
+        *error = relative_error(expected, rows, (int64_t)x->ids.n, x->reference->hidden_size);
+        if (!isfinite(*error))
+            ok = err_set(e, ERR_FORMAT, "%s: its layer gives no finite numbers on the calibration text",
+                         w->name);
+    }
+    stored_fini(&s);
+    return ok;
+}
+
+static bool measure_layers(struct measurement *x, struct err *e)
+{
+    struct quant_choices *c = &x->mixed->choices;
+    for (int64_t layer = 0; layer < x->reference->n_layers; layer++) {
+        const float *expected = NULL;
+        if (!reference_probe_next(x->probe, &expected, e))
+            return false;
+        for (int i = 0; i < x->n; i++) {
+            const struct subject *s = &x->subjects[i];
+            if (s->layer == layer && (!measure_width(x, s->narrow, expected, &c->list[i].narrow_error, e) ||
+                                      !measure_width(x, s->wide, expected, &c->list[i].wide_error, e)))
+                return false;
+        }
+    }
+    return true;
+}
+
+static void say(const struct mixed *x)
+{
+    const struct quant_choices *c = &x->choices;
+    int n_wide = 0;
+    for (int i = 0; i < c->n; i++) {
+        const struct quant_choice *w = &c->list[i];
+        n_wide += w->bits == c->wide;
+        log_debug(x->log, "%d bits for %s: its layer's output has error %.3g with %d, %.3g with %d", w->bits,
+                  w->name, w->narrow_error, c->narrow, w->wide_error, c->wide);
+    }
+    log_info(x->log, "%d of %d weights of the layers have %d bits, the others %d: %.3f on average", n_wide,
+             c->n, c->wide, c->narrow, c->mean);
+}
+
+static bool measure(struct measurement *x, struct arch_model *m, struct err *e)
+{
+    struct mixed *mixed = x->mixed;
+    struct reference_options options = {.n_threads = mixed->n_threads, .log = mixed->log};
+    x->models = xcalloc(2 * (size_t)m->settings.n_chunks, sizeof *x->models);
+    for (int i = 0; i < m->settings.n_chunks; i++) {
+        if (!list_chunk(x, m, i, e))
+            return false;
+    }
+    if (!pool_new(&x->pool, mixed->n_threads, e) ||
+        !reference_open(&x->reference, m->checkpoint, &options, e) || !read_tokens(x, m, e) ||
+        !reference_probe_new(&x->probe, x->reference, x->ids.p, x->ids.n, e))
+        return false;
+    x->scratch = xcalloc((size_t)pool_threads(x->pool), sizeof *x->scratch);
+    progress_begin(&x->progress, mixed->log, "measuring", "weights", 1, x->n);
+    bool ok = measure_layers(x, e);
+    progress_end(&x->progress);
+    return ok;
+}
+
+bool mixed_choose(void *context, struct arch_model *m, const struct quant_choices **out, struct err *e)
+{
+    struct mixed *mixed = context;
+    struct measurement x = {.mixed = mixed};
+    mixed->choices.narrow = mixed->spec.bits;
+    mixed->choices.wide = quant_wider(mixed->spec.bits);
+    mixed->choices.limit = mixed->mean_bits;
+    bool ok = measure(&x, m, e);
+    if (ok) {
+        quant_choose(&mixed->choices);
+        say(mixed);
+        *out = &mixed->choices;
+    }
+    for (int i = 0; x.scratch && i < pool_threads(x.pool); i++)
+        quant_scratch_free(x.scratch[i]);
+    for (int i = 0; i < x.n_models; i++)
+        mil_model_close(x.models[i]);
+    free(x.scratch);
+    free(x.models);
+    free(x.subjects);
+    ids_free(&x.ids);
+    reference_probe_free(x.probe);
+    reference_close(x.reference);
+    pool_free(x.pool);
+    return ok;
+}
+
+void mixed_fini(struct mixed *x)
+{
+    for (int i = 0; i < x->choices.n; i++)
+        free((char *)x->choices.list[i].name);
+    free(x->choices.list);
+    x->choices = (struct quant_choices){0};
+}

@@ -1,0 +1,191 @@
+/* The probe: a layer again and again on the same rows, with a weight's numbers replaced.
+ *
+ * What the products of a layer's first run took and gave is kept (the recall): a later run with the same weight
+ * on the same rows takes it from there, bit for bit what computing it would give.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "reference/reference_internal.h"
+
+/* A product of the first run. x is shared with the one before when that had the same rows. */
+struct known {
+    const struct st_tensor *weight;
+    float *x, *y;
+    int64_t n;
+    bool owns_x;
+};
+
+struct reference_recall {
+    struct known *list;
+    int n, capacity;
+    bool is_first_run;
+};
+
+struct reference_probe {
+    struct reference_session *session;
+    struct reference_recall recall;
+    int64_t n, layer;
+    float *input, *output; /* [n, hidden_size]: of the layer as it is */
+    bool is_changed;       /* what the layer remembers comes from replaced numbers */
+};
+
+/* ---- recall ---- */
+
+static void forget(struct reference_recall *k)
+{
+    for (int i = 0; i < k->n; i++) {
+        if (k->list[i].owns_x)
+            mem_free(k->list[i].x);
+        mem_free(k->list[i].y);
+    }
+    k->n = 0;
+}
+
+static bool same_rows(const struct known *a, const float *x, int64_t n, int64_t columns)
+{
+    return a->n == n && memcmp(a->x, x, (size_t)(n * columns) * sizeof *x) == 0;
+}
+
+bool reference_recall_find(const struct reference_recall *k, const struct st_tensor *weight, const float *x,
+                           int64_t n, float *y)
+{
+    for (int i = 0; i < k->n && !k->is_first_run; i++) {
+        const struct known *a = &k->list[i];
+        if (a->weight != weight)
+            continue;
+        if (!same_rows(a, x, n, weight->shape[1]))
+            return false;
+        memcpy(y, a->y, (size_t)(n * weight->shape[0]) * sizeof *y);
+        return true;
+    }
+    return false;
+}
+
+static float *copy_rows(const float *from, int64_t n, int64_t columns)
+{
+    float *to = mem_try_alloc((size_t)(n * columns) * sizeof *to, NULL);
+    if (to)
+        memcpy(to, from, (size_t)(n * columns) * sizeof *to);
+    return to;
+}
+
+void reference_recall_keep(struct reference_recall *k, const struct st_tensor *weight, const float *x,
+                           int64_t n, const float *y)
+{
+    int64_t rows = weight->shape[0], columns = weight->shape[1];
+    const struct known *last = k->n > 0 ? &k->list[k->n - 1] : NULL;
+    struct known a = {.weight = weight, .n = n};
+    if (!k->is_first_run)
+        return;
+    a.owns_x = !last || last->weight->shape[1] != columns || !same_rows(last, x, n, columns);
+    a.x = a.owns_x ? copy_rows(x, n, columns) : last->x;
+    a.y = a.x ? copy_rows(y, n, rows) : NULL;
+    if (!a.y) {
+        if (a.owns_x)
+            mem_free(a.x);
+        return;
+    }
+    if (k->n == k->capacity) {
+        k->capacity = k->capacity ? 2 * k->capacity : 16;
+        k->list = xrealloc(k->list, (size_t)k->capacity * sizeof *k->list);
+    }
+    k->list[k->n++] = a;
+}
+
+/* ---- probe ---- */
+
+bool reference_probe_new(struct reference_probe **out, struct reference *r, const int32_t *tokens, size_t n,
+                         struct err *e)
+{
+    struct reference_probe *p = xcalloc(1, sizeof *p);
+    bool ok = false;
+    *out = NULL;
+    p->n = (int64_t)n;
+    p->layer = -1;
+    for (size_t i = 0; i < n; i++) {
+        if (tokens[i] < 0 || tokens[i] >= r->vocab_size) {
+            err_set(e, ERR_USAGE,
+                    "token %zu: expected an id below %lld (the checkpoint's vocabulary), found %d", i,
+                    (long long)r->vocab_size, tokens[i]);
+            goto done;
+        }
+    }
+    if (n > INT32_MAX) {
+        err_set(e, ERR_LIMIT, "a probe takes up to %d tokens, found %zu", INT32_MAX, n);
+        goto done;
+    }
+    if (!reference_session_make(&p->session, r, p->n, p->n, e) ||
+        !reference_alloc(&p->input, p->n, r->hidden_size, 1, e) ||
+        !reference_alloc(&p->output, p->n, r->hidden_size, 1, e))
+        goto done;
+    p->session->recall = &p->recall;
+    r->parts->family->embed(p->session, tokens, p->n);
+    memcpy(p->output, p->session->stream, (size_t)(p->n * r->hidden_size) * sizeof *p->output);
+    *out = p;
+    p = NULL;
+    ok = true;
+done:
+    reference_probe_free(p);
+    return ok;
+}
+
+void reference_probe_free(struct reference_probe *p)
+{
+    if (!p)
+        return;
+    reference_session_free(p->session);
+    forget(&p->recall);
+    free(p->recall.list);
+    mem_free(p->input);
+    mem_free(p->output);
+    free(p);
+}
+
+/* The layer on p->input, with the replacement that the session has. */
+static bool run_layer(struct reference_probe *p, struct err *e)
+{
+    struct reference_session *s = p->session;
+    const struct reference *r = s->reference;
+    const struct reference_family *family = r->parts->family;
+    if (log_cancelled(r->parts->log, e))
+        return false;
+    memcpy(s->stream, p->input, (size_t)(p->n * r->hidden_size) * sizeof *s->stream);
+    if (family->layer_reset)
+        family->layer_reset(s, p->layer);
+    family->layer(s, p->layer, p->n);
+    return true;
+}
+
+bool reference_probe_next(struct reference_probe *p, const float **rows, struct err *e)
+{
+    struct reference_session *s = p->session;
+    const struct reference *r = s->reference;
+    /* Later layers may read the keys and values of this one. */
+    if (p->is_changed && !run_layer(p, e))
+        return false;
+    p->is_changed = false;
+    if (p->layer + 1 >= r->n_layers)
+        return err_set(e, ERR_BUG, "a probe of %lld layers went beyond the last", (long long)r->n_layers);
+    float *input = p->output;
+    p->output = p->input;
+    p->input = input;
+    p->layer++;
+    forget(&p->recall);
+    p->recall.is_first_run = true;
+    bool ok = run_layer(p, e);
+    p->recall.is_first_run = false;
+    memcpy(p->output, s->stream, (size_t)(p->n * r->hidden_size) * sizeof *p->output);
+    *rows = p->output;
+    return ok;
+}
+
+bool reference_probe_replaced(struct reference_probe *p, const struct reference_replacement *replacement,
+                              const float **rows, struct err *e)
+{
+    p->is_changed = true;
+    p->session->replacement = replacement;
+    bool ok = run_layer(p, e);
+    p->session->replacement = NULL;
+    *rows = p->session->stream;
+    return ok;
+}
