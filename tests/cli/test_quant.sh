@@ -1,5 +1,5 @@
-# milkit convert to palettes and integers from the outside: names, warnings, refusals, the same bytes whoever writes them
-# and however often they are killed, failing writes.
+# milkit convert to palettes and integers from the outside: names, warnings, refusals, the same bytes whoever writes them,
+# failing writes.
 set -u
 rm -rf "$SCRATCH"
 mkdir -p "$SCRATCH"
@@ -79,51 +79,11 @@ done
 same threads1 joined
 rm -rf threads* joined
 
-# ---- killed at any moment, then resumed ----
+# ---- two at a time ----
 options="--lut-ffn 4,8 --lut-head 6 --chunks 3"
-start=$(date +%s%N)
 # shellcheck disable=SC2086
 expect 0 "MB of weights" "$MILKIT" convert "$tiny" -o whole $options
-took=$((($(date +%s%N) - start) / 1000000))
-seed=7
-for run in 1 2; do
-    kills=0
-    for attempt in 1 2 3 4 5 6 7 8 9 10; do
-        seed=$(((seed * 1103515245 + 12345) % 2147483648))
-        # shellcheck disable=SC2086
-        "$MILKIT" convert "$tiny" -o killed --resume $options >/dev/null 2>err.txt &
-        pid=$!
-        sleep "$(printf '%d.%03d' $((seed % took / 1000)) $((seed % took % 1000)))"
-        kill -9 $pid 2>/dev/null && kills=$((kills + 1))
-        wait $pid 2>/dev/null
-        if [ -d killed ]; then
-            break
-        fi
-    done
-    if [ ! -d killed ]; then
-        # shellcheck disable=SC2086
-        expect 0 "MB of weights" "$MILKIT" convert "$tiny" -o killed --resume $options
-    fi
-    echo "run $run: killed up to $kills times"
-    same whole killed
-    rm -rf killed
-    nothing_left killed.tmp
-done
-# What a killed run left does not disturb one that begins anew.
-# shellcheck disable=SC2086
-"$MILKIT" convert "$tiny" -o killed $options >/dev/null 2>&1 &
-pid=$!
-sleep "$(printf '%d.%03d' $((took / 2000)) $((took / 2 % 1000)))"
-kill -9 $pid 2>/dev/null
-wait $pid 2>/dev/null
-rm -rf killed
-# shellcheck disable=SC2086
-expect 0 "MB of weights" "$MILKIT" convert "$tiny" -o killed $options
-same whole killed
-rm -rf killed
-nothing_left killed.tmp
-
-# Two at a time in one place: one of them says so, the other finishes.
+# In one place: one of them says so, the other finishes.
 # shellcheck disable=SC2086
 "$MILKIT" convert "$tiny" -o both $options >/dev/null 2>first.txt &
 pid=$!
