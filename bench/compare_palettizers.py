@@ -6,12 +6,13 @@ Needs coremltools, numpy and scikit-learn; run by hand on a quiet machine. Conve
 once as a whole with milkit, and with `--lut-method exact` its first layer. Then coremltools' k-means (its default settings) palettizes
 --groups groups, spread evenly, of every weight of the first, the middle and the last layer and of the first and last part of the
 head. Its time for the whole model is extrapolated from the time per group of each shape and divided by the threads, as if
-its workers scaled perfectly and cost nothing to start. Errors are compared on the same groups.
+its workers scaled perfectly and cost nothing to start. Processor times are compared too, which other work on the machine disturbs less. Errors are compared on the same groups.
 """
 import argparse
 import json
 import logging
 import os
+import resource
 import shutil
 import subprocess
 import time
@@ -33,9 +34,11 @@ def convert(args, out, *more):
     report = out + ".json"
     command = [args.milkit, "convert", args.checkpoint, "-o", out, "--format", "mlpackage", "-q", "-j", str(args.threads), "--report", report]
     command += ["--lut-ffn", args.lut_ffn, "--lut-head", args.lut_head, *more]
-    start = time.time()
+    start, before = time.time(), resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(command, check=True)
-    return time.time() - start, json.load(open(report))
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return time.time() - start, cpu, json.load(open(report))
 
 
 def checkpoint_tensors(folder):
@@ -109,10 +112,10 @@ def main():
     args = parser.parse_args()
     os.makedirs(args.work, exist_ok=True)
     whole = os.path.join(args.work, "whole")
-    seconds, report = convert(args, whole)
+    seconds, cpu_seconds, report = convert(args, whole)
     tensors = checkpoint_tensors(args.checkpoint)
     layers = sum(p["name"].count("FFN") for p in report["parts"]) and len({t["name"].split(".")[2] for p in report["parts"] if "FFN" in p["name"] for t in p["tensors"]})
-    _, exact = convert(args, os.path.join(args.work, "exact"), "--lut-method", "exact", "--chunks", str(layers), "--only", "chunk:1")
+    _, _, exact = convert(args, os.path.join(args.work, "exact"), "--lut-method", "exact", "--chunks", str(layers), "--only", "chunk:1")
 
     sampled = {0, layers // 2, layers - 1}
     per_group, errors, n_groups = {}, {}, {}
@@ -135,21 +138,24 @@ def main():
             ours = theirs = 0.0
             for g in np.linspace(0, rows // group - 1, args.groups).astype(int):
                 w = read_rows(tensors[t["name"]], first + g * group, group)
-                start = time.time()
+                start, cpu_start = time.time(), time.process_time()
                 q = palettize_weights.grouped_channelwise_compress(w, "KMEANS", bits, 0, group)
-                per_group.setdefault(shape, []).append(time.time() - start)
+                per_group.setdefault(shape, []).append((time.time() - start, time.process_time() - cpu_start))
                 table = q.lut.reshape(-1).astype(np.float16)
                 theirs += squared(table[q.indices.astype(np.int32)], w)
                 ours += squared(part.rows(op, g * group, group), w)
             errors[op] = (ours, theirs)
 
-    print(f"milkit: {seconds:.1f} s for the whole conversion, {args.threads} threads, "
+    print(f"milkit: {seconds:.1f} s and {cpu_seconds:.1f} s of processor time for the whole conversion, {args.threads} threads, "
           f"{report['peak_anonymous_bytes'] / 1e6:.1f} MB beside mapped files")
-    total = 0.0
+    total, cpu_total = 0.0, 0.0
     for shape, times in sorted(per_group.items()):
-        total += np.median(times) * n_groups[shape]
-        print(f"coremltools: {shape[0]} bits, groups of {shape[1]} x {shape[2]}: {np.median(times) * 1e3:.2f} ms a group ({len(times)} timed), {n_groups[shape]} groups")
-    print(f"coremltools: about {total / args.threads:.0f} s on {args.threads} threads: {total / args.threads / seconds:.1f} times as long")
+        wall, cpu = np.median(np.array(times), axis=0)
+        total += wall * n_groups[shape]
+        cpu_total += cpu * n_groups[shape]
+        print(f"coremltools: {shape[0]} bits, groups of {shape[1]} x {shape[2]}: {wall * 1e3:.2f} ms a group ({len(times)} timed), {n_groups[shape]} groups")
+    print(f"coremltools: about {total / args.threads:.0f} s on {args.threads} threads: {total / args.threads / seconds:.1f} times as long; "
+          f"{cpu_total:.0f} s of processor time: {cpu_total / cpu_seconds:.1f} times as much")
     ratios = sorted((ours / theirs, op) for op, (ours, theirs) in errors.items())
     print(f"squared error, milkit / coremltools: {ratios[0][0]:.4f} to {ratios[-1][0]:.4f} ({ratios[-1][1]}), {len(ratios)} weights")
     best = {t["name"]: t["mean_squared_error"] for p in exact["parts"] for t in p["tensors"]}

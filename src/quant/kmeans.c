@@ -14,11 +14,14 @@
 #define CANDIDATES_PER_CLUSTER 16
 #define CANDIDATES_PER_CLUSTER_OF_MANY 10 /* above 64 clusters */
 #define CANDIDATES_MIN 128
-#define EXACT_CLUSTERS_MAX 16
+#define EXACT_CLUSTERS_MAX 8
+#define EVEN_CLUSTERS_MAX 16
 #define PRICES_MAX 24
 #define PRICES_ENOUGH 6 /* then nearly the right number will do */
 #define PATIENCE 8
 #define ROUNDS_MAX 40
+#define CAP_ROUNDS_MAX 4
+#define CAP_SETTLED 0.99
 
 /* x^(1/3) within some percent, the same on every machine, which a library's cbrt need not be. */
 static float rough_cube_root(float x)
@@ -30,25 +33,40 @@ static float rough_cube_root(float x)
     return x;
 }
 
+/* Four sums at once, in this order on every machine: one would wait for itself. */
+static double sum_capped(const double *x, int n, double cap)
+{
+    double sums[4] = {0.0};
+    int i = 0;
+    for (; i + 4 <= n; i += 4) {
+        for (int k = 0; k < 4; k++)
+            sums[k] += x[i + k] < cap ? x[i + k] : cap;
+    }
+    for (; i < n; i++)
+        sums[0] += x[i] < cap ? x[i] : cap;
+    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
 /* curve [n + 1]: the integral of density^(1/3) over the points, no point of which counts more than the step
  * between n_wanted candidates: outliers would take the candidates of the others. */
 static void fill_curve(const struct cluster_points *p, const double *value, int n_wanted, double *curve)
 {
+    const double *weight = p->weight;
     int n = p->n;
-    double total = 0.0, cap = 0.0;
     curve[0] = 0.0;
     for (int i = 0; i < n; i++) {
         double below = value[i > 0 ? i - 1 : 0], above = value[i + 1 < n ? i + 1 : n - 1];
-        double gap = (above - below) * 0.5, mass = p->weight[i + 1] - p->weight[i];
+        double gap = (above - below) * 0.5, mass = weight[i + 1] - weight[i];
         /* Gaps of subnormals would vanish in the float. */
         curve[i + 1] = (double)rough_cube_root((float)(mass * gap * gap * 0x1p60));
-        total += curve[i + 1];
     }
-    for (int round = 0; round < 4; round++) {
+    double total = sum_capped(curve + 1, n, INFINITY), cap = INFINITY;
+    for (int round = 0; round < CAP_ROUNDS_MAX; round++) {
+        double last = total;
         cap = total / n_wanted;
-        total = 0.0;
-        for (int i = 1; i <= n; i++)
-            total += curve[i] < cap ? curve[i] : cap;
+        total = sum_capped(curve + 1, n, cap);
+        if (total > last * CAP_SETTLED)
+            break;
     }
     for (int i = 1; i <= n; i++)
         curve[i] = curve[i - 1] + (curve[i] < cap ? curve[i] : cap);
@@ -271,6 +289,21 @@ static bool cluster_by_price(const struct cluster_points *p, struct cluster_memo
     return is_best;
 }
 
+/* The best clustering of candidates. Where they suit the density, boundaries lie near even steps of them: windows of
+ * one and a half clusters to both sides then hold the best ones well inside. Else all is searched. */
+static void cluster_evenly(const struct cluster_points *p, struct cluster_memory *m, int k, int *boundary)
+{
+    struct window windows[QUANT_ENTRIES_MAX];
+    int reach[QUANT_ENTRIES_MAX];
+    for (int r = 0; r <= k; r++)
+        boundary[r] = (int)((int64_t)p->n * r / k);
+    for (int r = 1; r < k; r++)
+        reach[r] = 3 * p->n / (2 * k);
+    place_windows(boundary, k, p->n, reach, windows);
+    if (!search_windows(p, m, k, windows, boundary))
+        cluster_exact(p, m, k, boundary);
+}
+
 void cluster_kmeans(const struct cluster_points *p, const double *value, struct cluster_memory *m, int k,
                     int *boundary)
 {
@@ -285,8 +318,8 @@ void cluster_kmeans(const struct cluster_points *p, const double *value, struct 
     if (wanted > n)
         wanted = n;
     fill_curve(p, value, wanted, m->curve);
-    /* n points of even density in k clusters cost curve^3 / (12 k^2); a quarter of what one cluster saves. */
-    double total = m->curve[n] * 0x1p-20, price = total * total * total / (24.0 * k * k * k);
+    /* n points of even density in k clusters cost curve^3 / (12 k^2); the price is what one cluster more saves. */
+    double total = m->curve[n] * 0x1p-20, price = total * total * total / (6.0 * k * k * k);
     if (wanted == n) {
         for (int i = 0; i <= n; i++)
             m->candidates[i] = i;
@@ -305,6 +338,8 @@ void cluster_kmeans(const struct cluster_points *p, const double *value, struct 
         .n = wanted, .weight = m->candidate_weight, .moment = m->candidate_moment};
     if (k <= EXACT_CLUSTERS_MAX)
         cluster_exact(&coarse, m, k, boundary);
+    else if (k <= EVEN_CLUSTERS_MAX)
+        cluster_evenly(&coarse, m, k, boundary);
     else if (!cluster_by_price(&coarse, m, k, price, boundary)) {
         for (int r = 1; r < k; r++)
             reach[r] = 3 * wanted / (2 * k);
@@ -312,11 +347,12 @@ void cluster_kmeans(const struct cluster_points *p, const double *value, struct 
     }
     if (wanted == n)
         return;
-    /* A step of the candidates is the reach among all points. */
+    /* The reach among all points is a step of the candidates; for few clusters, of which each boundary matters, two. */
+    int steps = k <= EVEN_CLUSTERS_MAX ? 2 : 1;
     for (int r = 1; r < k; r++) {
         int c = boundary[r], below = m->candidates[c] - m->candidates[c - 1],
             above = m->candidates[c + 1] - m->candidates[c];
-        reach[r] = below > above ? below : above;
+        reach[r] = steps * (below > above ? below : above);
     }
     for (int r = 1; r <= k; r++)
         boundary[r] = m->candidates[boundary[r]];

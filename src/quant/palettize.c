@@ -105,9 +105,16 @@ void quant_collect(struct quant_scratch *s, const f16 *w, int64_t n, const float
     }
 }
 
-static inline void add_point(struct quant_scratch *s, unsigned bits)
+/* A value is there or not without any pattern, so each is written and only those that are there move the end. */
+static int list_block(const struct quant_scratch *s, int b, int step, uint16_t *to)
 {
-    s->bits[s->n_points++] = (uint16_t)bits;
+    int n = 0, first = (b << BLOCK_BITS) + (step < 0 ? (1 << BLOCK_BITS) - 1 : 0);
+    for (int i = 0; i < 1 << BLOCK_BITS; i++) {
+        int bits = first + i * step;
+        to[n] = (uint16_t)bits;
+        n += s->count[bits] != 0;
+    }
+    return n;
 }
 
 /* Values and sums of the points that were listed. */
@@ -131,31 +138,6 @@ static void sum_points(struct quant_scratch *s)
     }
 }
 
-/* Blocks of negative patterns run against the order of their values. */
-static void list_negative(struct quant_scratch *s)
-{
-    for (int b = (0x8000 | INFINITY_BITS) >> BLOCK_BITS; b >= 0x8000 >> BLOCK_BITS; b--) {
-        if (!s->seen[b])
-            continue;
-        for (int i = (b << BLOCK_BITS) + (1 << BLOCK_BITS) - 1; i >= b << BLOCK_BITS && i > 0x8000; i--) {
-            if (s->count[i])
-                add_point(s, (unsigned)i);
-        }
-    }
-}
-
-static void list_positive(struct quant_scratch *s)
-{
-    for (int b = 0; b < INFINITY_BITS >> BLOCK_BITS; b++) {
-        if (!s->seen[b])
-            continue;
-        for (int i = b << BLOCK_BITS; i < (b + 1) << BLOCK_BITS; i++) {
-            if (i > 0 && s->count[i])
-                add_point(s, (unsigned)i);
-        }
-    }
-}
-
 /* The distinct values with their sums; false when one is infinite or no number. */
 static bool list_points(struct quant_scratch *s, struct err *e)
 {
@@ -165,18 +147,19 @@ static bool list_points(struct quant_scratch *s, struct err *e)
                 return err_set(e, ERR_FORMAT, "expected finite values, found infinity or NaN");
         }
     }
-    s->n_points = 0;
-    list_negative(s);
     /* Zeros of both signs are one point; the next begin clears both, since both were seen. */
     s->count[0] += s->count[0x8000];
     s->count[0x8000] = 0;
     s->importance[0] += s->importance[0x8000];
     s->importance[0x8000] = 0.0;
-    if (s->count[0]) {
+    if (s->count[0])
         s->seen[0] = 1;
-        add_point(s, 0);
-    }
-    list_positive(s);
+    s->n_points = 0;
+    /* Negative patterns run against the order of their values. */
+    for (int b = ((0x8000 | INFINITY_BITS) >> BLOCK_BITS) - 1; b >= 0x8000 >> BLOCK_BITS; b--)
+        s->n_points += s->seen[b] ? list_block(s, b, -1, s->bits + s->n_points) : 0;
+    for (int b = 0; b < INFINITY_BITS >> BLOCK_BITS; b++)
+        s->n_points += s->seen[b] ? list_block(s, b, 1, s->bits + s->n_points) : 0;
     sum_points(s);
     if (s->n_points == 0)
         return err_set(e, ERR_BUG, "a group of no values");
