@@ -1,15 +1,16 @@
 #!/bin/bash
-# Qwen3-0.6B's real shapes with random weights: conversion against copying, memory, time to the first token, decode
+# A published model's shapes (Qwen3-0.6B's unless SIZE says otherwise) with random weights: conversion against copying, memory, time to the first token, decode
 # against a plain read of the same bytes, prefill. Everything is measured in one run; compare ratios, not figures.
 #
-# bench/real_shapes.sh BUILD SCRATCH [CONVERT OPTIONS]    needs about 4 GB of disk in SCRATCH
+# [SIZE=0.6b] bench/real_shapes.sh BUILD SCRATCH [CONVERT OPTIONS]    needs about 4 GB of disk in SCRATCH
+# sizes: those of tools/make_checkpoint.c; a SCRATCH for each
 set -eu
 build=$(realpath "$1") scratch=$2
 shift 2
 milkit=$build/milkit
 mkdir -p "$scratch"
 cd "$scratch"
-[ -e checkpoint/config.json ] || "$build"/bench/make_checkpoint checkpoint --size 0.6b
+[ -e checkpoint/config.json ] || "$build"/bench/make_checkpoint checkpoint --size "${SIZE:-0.6b}"
 seconds() {
     local start end
     start=$(date +%s.%N)
@@ -24,7 +25,7 @@ rm -rf copy
 convert=$(seconds "$milkit" convert checkpoint -o package -c 1024 --report report.json "$@")
 echo "convert $* $convert s, copying the checkpoint $copy s, ratio $(echo "scale=2; $convert / $copy" | bc)"
 grep -o '"peak_anonymous[a-z_]*": *[0-9]*' report.json || true
-files=$(ls package/qwen_FFN*.mlmodelc/weights/weight.bin package/qwen_lm_head*.mlmodelc/weights/weight.bin)
+files=$(ls package/*_FFN*.mlmodelc/weights/weight.bin package/*_lm_head*.mlmodelc/weights/weight.bin)
 cat $files >/dev/null
 for threads in 1 2; do
     for round in 1 2 3; do
