@@ -59,23 +59,27 @@ struct value value_new_like(struct compiler *c, enum repr repr, int rank, const 
                             const struct value *like)
 {
     struct value v = value_new(c, repr, rank, dims);
-    int order[MIL_RANK_MAX];
+    int order[MIL_RANK_MAX], n = 0;
     int64_t stride = 1;
     if (!like || like->rank != rank)
         return v;
-    for (int i = 0; i < rank;
-         i++) { /* insertion sort of the axes by falling stride; equal ones keep their order */
-        int at = i;
-        while (at > 0 && like->strides[order[at - 1]] < like->strides[i] && like->dims[i] != 1) {
+    /* Axes by falling stride, equal ones in their order; an axis of 1 has no place among them. */
+    for (int i = 0; i < rank; i++) {
+        int at = n;
+        if (dims[i] == 1)
+            continue;
+        for (; at > 0 && like->strides[order[at - 1]] < like->strides[i]; at--)
             order[at] = order[at - 1];
-            at--;
-        }
         order[at] = i;
+        n++;
     }
-    for (int i = rank - 1; i >= 0; i--) {
+    for (int i = n - 1; i >= 0; i--) {
         v.strides[order[i]] = stride;
         stride *= dims[order[i]];
     }
+    for (int i = rank - 1; i >= 0; i--)
+        if (dims[i] == 1)
+            v.strides[i] = i + 1 < rank ? v.strides[i + 1] * dims[i + 1] : 1;
     return v;
 }
 
@@ -499,6 +503,8 @@ bool emit_fused(struct compiler *c, const struct fused *f)
         return emit_attention(c, f);
     case FUSED_GATED_DELTA:
         return emit_gated_delta(c, f);
+    case FUSED_WINDOW:
+        return emit_window(c, f);
     case FUSED_EXPERTS:
         return emit_experts(c, f);
     case FUSED_TOUCH: {

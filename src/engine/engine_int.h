@@ -147,6 +147,7 @@ enum fused_kind {
     FUSED_SILU_MUL,
     FUSED_TOUCH,
     FUSED_GATED_DELTA,
+    FUSED_WINDOW,
     FUSED_EXPERTS /* in: x, gate and up products (their convs are members), experts' weights; out: the down conv's */
 };
 
@@ -159,6 +160,8 @@ struct fused {
     double eps, scale;
     int64_t pairs, half;
     int64_t slot; /* gated delta: first row of the state's slice; in: q, k, v, g, beta, state */
+    /* window: rows of a shift; slot is the state's; in: state, rows, begin, enter (or NULL) */
+    int64_t block;
 };
 
 /* ---- compilation ---- */
@@ -206,6 +209,8 @@ void fuse_patterns(struct compiler *c);
 /* fuse_delta.c */
 void fuse_touch(struct compiler *c, const struct mil_op *add);
 void fuse_gated_delta(struct compiler *c, const struct mil_op *update);
+/* fuse_window.c: from the write, an op's index */
+void fuse_window(struct compiler *c, int i_write);
 /* fuse_experts.c: after the other patterns */
 void fuse_experts(struct compiler *c, const struct mil_op *down);
 /* Shared by the fuse files: what an op is, and taking a pattern. */
@@ -214,6 +219,8 @@ const struct mil_value *fuse_const(const struct compiler *c, const struct mil_op
 bool fuse_ints(const struct compiler *c, const struct mil_op *op, const char *name, int64_t *d, int *n);
 bool fuse_var_and_number(const struct compiler *c, const struct mil_op *op, struct mil_var **v, double *d);
 bool fuse_last_slice(const struct compiler *c, const struct mil_op *op, int64_t *begin, int64_t *end);
+/* Nothing but begin and end: no axis that begins elsewhere by a mask, no steps over rows. */
+bool fuse_is_plain_slice(const struct compiler *c, const struct mil_op *op);
 void fuse_take(struct compiler *c, struct fused *f, int root, const int *members, int n);
 
 /* emit.c: helpers for op_*.c */
@@ -303,6 +310,7 @@ bool emit_slice_update(struct compiler *c, const struct mil_op *op);
 enum repr state_repr(const struct graph *g, const struct mil_var *state);
 bool emit_read_state(struct compiler *c, const struct mil_op *op);
 bool emit_write_state(struct compiler *c, const struct mil_op *op);
+bool emit_window(struct compiler *c, const struct fused *f);
 bool emit_cast(struct compiler *c, const struct mil_op *op);
 bool emit_unary(struct compiler *c, const struct mil_op *op);
 bool emit_binary(struct compiler *c, const struct mil_op *op);

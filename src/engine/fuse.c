@@ -131,6 +131,21 @@ bool fuse_last_slice(const struct compiler *c, const struct mil_op *op, int64_t 
     return *end - *begin == y->dims[last];
 }
 
+bool fuse_is_plain_slice(const struct compiler *c, const struct mil_op *op)
+{
+    static const char *const names[] = {"stride", "begin_mask", "squeeze_mask"};
+    for (int k = 0; k < 3; k++) {
+        int64_t v[MIL_RANK_MAX];
+        int n = MIL_RANK_MAX;
+        if (mil_arg_find(op, names[k]) && !fuse_ints(c, op, names[k], v, &n))
+            return false;
+        for (int i = 0; mil_arg_find(op, names[k]) && i < n; i++)
+            if (v[i] != (k == 0))
+                return false;
+    }
+    return true;
+}
+
 static bool is_last_axis(const struct compiler *c, const struct mil_op *op, const char *name, int rank)
 {
     int64_t axis[MIL_RANK_MAX];
@@ -590,6 +605,9 @@ void fuse_patterns(struct compiler *c)
             break;
         case MIL_OP_SLICE_UPDATE:
             fuse_gated_delta(c, op);
+            break;
+        case MIL_OP_WRITE_STATE:
+            fuse_window(c, i);
             break;
         case MIL_OP_TANH:
         case MIL_OP_SILU:

@@ -394,22 +394,6 @@ static bool shapes_fit(const struct match *m, const struct rule *r)
            g->dims[0] == 1 && g->dims[1] == heads && g->dims[2] == tokens && g->dims[3] == 1;
 }
 
-/* Nothing but begin and end: no axis that begins elsewhere by a mask, no steps over rows. */
-static bool is_plain_slice(const struct compiler *c, const struct mil_op *op)
-{
-    static const char *const names[] = {"stride", "begin_mask", "squeeze_mask"};
-    for (int k = 0; k < 3; k++) {
-        int64_t v[MIL_RANK_MAX];
-        int n = MIL_RANK_MAX;
-        if (mil_arg_find(op, names[k]) && !fuse_ints(c, op, names[k], v, &n))
-            return false;
-        for (int i = 0; mil_arg_find(op, names[k]) && i < n; i++)
-            if (v[i] != (k == 0))
-                return false;
-    }
-    return true;
-}
-
 /* update: slice_update(read_state(state), squeeze(new state)) whose result is written back. */
 void fuse_gated_delta(struct compiler *c, const struct mil_op *update)
 {
@@ -450,7 +434,7 @@ void fuse_gated_delta(struct compiler *c, const struct mil_op *update)
     const struct mil_type *st = mil_type_tensor(type_of(&m, state)), *cut_type = type_of(&m, slice);
     if (!shapes_fit(&m, &r) || st->rank != 3 || st->dims[1] != cut_type->dims[1] ||
         st->dims[2] != cut_type->dims[2] || cut_type->dims[0] != type_of(&m, r.q)->dims[1] ||
-        !is_plain_slice(c, cut) || !is_plain_slice(c, update) || !is_closed(&m, r.out))
+        !fuse_is_plain_slice(c, cut) || !fuse_is_plain_slice(c, update) || !is_closed(&m, r.out))
         return;
     int64_t slot = begin[0] < 0 ? begin[0] + st->dims[0] : begin[0]; /* counted from the end */
     if (slot < 0 || slot > st->dims[0] - cut_type->dims[0])
