@@ -384,7 +384,7 @@ void check_layers_judge(const struct check_layers *l, double min_cosine, struct 
             buf_printf(why, "%s is the first one that is not finite (at %lld positions)\n", name,
                        (long long)t->n_not_finite);
         else
-            buf_printf(why, "%s is the first one with a mean cosine below %g: %.8f\n", name, min_cosine,
+            buf_printf(why, "%s is the first one with a mean cosine below %.10g: %.10g\n", name, min_cosine,
                        mean);
         break;
     }
@@ -398,8 +398,9 @@ void check_layers_judge(const struct check_layers *l, double min_cosine, struct 
         buf_printf(why, "the %s of layer %lld in %s: not finite\n", state_kind_name(first->kind),
                    (long long)first->layer, first->name);
     else if (first)
-        buf_printf(why, "the %s of layer %lld in %s: cosine %.8f is below %g\n", state_kind_name(first->kind),
-                   (long long)first->layer, first->name, first->cosine, min_cosine);
+        buf_printf(why, "the %s of layer %lld in %s: cosine %.10g is below %.10g\n",
+                   state_kind_name(first->kind), (long long)first->layer, first->name, first->cosine,
+                   min_cosine);
 }
 
 static void put_layer_line(const struct check_layers *l, int64_t i, struct buf *b)

@@ -276,7 +276,7 @@ static void judge(const struct check *k, struct buf *why)
         return;
     }
     if (!(s->min_cosine >= l->min_cosine))
-        buf_printf(why, "cosine %.8f is below %g\n", s->min_cosine, l->min_cosine);
+        buf_printf(why, "cosine %.10g is below %.10g\n", s->min_cosine, l->min_cosine);
     if (!(s->mean_kl <= l->max_mean_kl))
         buf_printf(why, "mean KL divergence %.3g is above %g\n", s->mean_kl, l->max_mean_kl);
     if (!(s->max_difference <= l->max_difference))
@@ -473,12 +473,12 @@ static bool put_report(struct buf *b, const struct check *k, const struct buf *w
     if (k->bench && k->rates.n_decode)
         buf_printf(b, "decode: %lld tokens, %.1f tokens/s\n", (long long)k->rates.n_decode,
                    rate(k->rates.n_decode, k->rates.decode_seconds));
-    buf_printf(b, "limits of %s: cosine >= %g, mean KL <= %g, top-1 >= %g", k->limits.what,
+    buf_printf(b, "limits of %s: cosine >= %.10g, mean KL <= %g, top-1 >= %.10g", k->limits.what,
                k->limits.min_cosine, k->limits.max_mean_kl, k->limits.min_top1);
     if (isfinite(k->limits.max_difference))
         buf_printf(b, ", difference <= %g", k->limits.max_difference);
     if (k->layers)
-        buf_printf(b, ", layers' cosine >= %g", k->limits.min_layer_cosine);
+        buf_printf(b, ", layers' cosine >= %.10g", k->limits.min_layer_cosine);
     buf_printf(b, "\nverdict: %s\n", why->n ? "FAIL" : "pass");
     return true;
 }

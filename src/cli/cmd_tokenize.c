@@ -57,13 +57,23 @@ static bool encode_once(const struct tokenizer *t, const struct tokenize *o, str
     return ok;
 }
 
+/* The library leaves ids out that no token has; someone who types them should hear it. */
+static bool check_ids(const struct tokenizer *t, const int32_t *ids, size_t n, struct err *e)
+{
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= tokenizer_vocab_size(t))
+            return err_set(e, ERR_USAGE, "token id %d is outside the vocabulary: expected 0 to %d",
+                           (int)ids[i], (int)tokenizer_vocab_size(t) - 1);
+    return true;
+}
+
 static bool decode_once(const struct tokenizer *t, const struct tokenize *o, struct err *e)
 {
     int32_t *ids = NULL;
     size_t n = 0;
     struct buf text;
     buf_init(&text, TEXT_BYTES_MAX);
-    bool ok = cli_read_ids(o->text ? o->text : "@-", &ids, &n, e) &&
+    bool ok = cli_read_ids(o->text ? o->text : "@-", &ids, &n, e) && check_ids(t, ids, n, e) &&
               tokenizer_decode(t, ids, n, o->skip_special, &text, e);
     if (ok) {
         (void)fwrite(text.p ? text.p : "", 1, text.n, stdout);

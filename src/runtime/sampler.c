@@ -64,6 +64,14 @@ void sampler_free(struct sampler *s)
     free(s);
 }
 
+bool sampler_can_pick(const float *logits, int64_t n)
+{
+    int64_t i = 0;
+    while (i < n && !(logits[i] > -INFINITY))
+        i++;
+    return i < n;
+}
+
 int32_t sampler_argmax(const float *logits, int64_t n)
 {
     int64_t best = -1;

@@ -27,6 +27,8 @@ bool sampler_new(struct sampler **out, const struct sampler_options *o, int64_t 
 void sampler_free(struct sampler *s); /* accepts NULL */
 /* logits [vocab_size]; history [n]: the tokens before (for the penalty). NaN logits are never chosen. */
 int32_t sampler_pick(struct sampler *s, const float *logits, const int32_t *history, size_t n);
+/* Is there a logit to choose: a number above minus infinity? */
+bool sampler_can_pick(const float *logits, int64_t n);
 /* Index of the largest logit, the lowest among equals; NaN never wins. */
 int32_t sampler_argmax(const float *logits, int64_t n);
 

@@ -124,6 +124,9 @@ expect 2 "only one of" "$MILKIT" check tiny --hf "$models/qwen3-tiny" -p a --tok
 expect 2 "has no tokenizer.json" "$MILKIT" check bias --hf "$models/qwen3-bias" -p a
 expect 2 "an id below 413" "$MILKIT" check bias --hf "$models/qwen3-bias" --tokens 1,413
 expect 2 "the prompt is empty" "$MILKIT" check tiny --hf "$models/qwen3-tiny" -p ""
+# a limit near 1 is not printed as 1
+expect 5 "is below 0.9999999999" "$MILKIT" check tiny --hf "$models/qwen3-tiny" -n 2 --min-cosine 0.9999999999
+grep -q "cosine >= 0.9999999999, " out.txt || fail "the limit is printed short: $(grep limits out.txt)"
 expect 2 "--min-cosine" "$MILKIT" check tiny --hf "$models/qwen3-tiny" --min-cosine 2
 expect 2 "-n: expected" "$MILKIT" check tiny --hf "$models/qwen3-tiny" -n -2
 expect 6 "context holds 128" "$MILKIT" check bias --hf "$models/qwen3-bias" --tokens "$(seq -s, 129)"

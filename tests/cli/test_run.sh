@@ -120,6 +120,20 @@ cp -r tiny copy
 cmp -s out.txt text.txt || fail "closed stderr: other text"
 diff -r tiny copy >/dev/null || fail "closed stderr: the package changed"
 
+# ---- logits of which none is a number ----
+cp -r tiny nan
+find nan -path '*embeddings*' -name weight.bin | while read -r file; do
+    # 64 bytes of file header, 64 of the only record's; 0x7e7e is no number
+    bytes=$(wc -c <"$file")
+    { head -c 128 "$file" && head -c $((bytes - 128)) /dev/zero | tr '\0' '~'; } >poisoned.bin
+    cat poisoned.bin >"$file"
+done
+for how in --greedy "--temp 1 --seed 3"; do
+    # shellcheck disable=SC2086
+    expect 1 "none of the" "$MILKIT" run nan -p And -n 4 $how
+    grep -q "logits is a number" err.txt && [ ! -s out.txt ] || fail "tokens were made up: $(cat out.txt)"
+done
+
 # ---- Ctrl-C ----
 make_package "$tiny" long -c 2048 -b 64 --format mlmodelc
 for signal in INT TERM; do

@@ -40,6 +40,9 @@ expect 0 'a b' "$MILKIT" tokenize "$tiny" --decode --skip-special "$("$MILKIT" t
 expect 2 "expected a package" "$MILKIT" tokenize
 expect 2 "--jsonl" "$MILKIT" tokenize "$tiny" text --jsonl
 expect 2 "token ids" "$MILKIT" tokenize "$tiny" --decode "1,x"
+expect 2 "token id 99999 is outside the vocabulary" "$MILKIT" tokenize "$tiny" --decode 99999
+expect 2 "token id 99999 is outside the vocabulary" "$MILKIT" tokenize "$tiny" --decode "1,99999,2"
+[ ! -s out.txt ] || fail "something was decoded beside a bad id"
 expect 1 "tokenizer.json" "$MILKIT" tokenize "$SCRATCH" text
 expect 1 "$SCRATCH/nowhere: no such file or folder" "$MILKIT" tokenize "$SCRATCH/nowhere" text
 echo '{"text": 7}' >bad.jsonl

@@ -310,6 +310,11 @@ static void test_odd_logits(void **state)
     int32_t id = sampler_pick(s, odd, NULL, 0);
     assert_true(id >= 0 && id < V);
     sampler_free(s);
+    assert_false(sampler_can_pick(odd, V));
+    odd[V - 1] = -1e38f;
+    assert_true(sampler_can_pick(odd, V));
+    assert_true(sampler_can_pick((const float[]){NAN, INFINITY}, 2));
+    assert_false(sampler_can_pick((const float[]){-INFINITY}, 1));
     assert_true(sampler_argmax((const float[]){NAN, NAN}, 2) == 0);
     assert_true(sampler_argmax((const float[]){NAN, -INFINITY, NAN}, 3) == 1);
     assert_true(sampler_argmax((const float[]){NAN, 1, INFINITY, INFINITY}, 4) == 2);
