@@ -94,6 +94,7 @@ def qwen3_5_weights(checkpoint):
         norms = ("layernorm_weight", "q_norm_weight", "k_norm_weight")
         if plain.endswith(norms) or plain == "norm_weight":
             out[plain] = half(v + 1)
+            out[plain + "_rest"] = half(v + 1 - out[plain].astype(v.dtype))
         elif "self_attn_q_proj" in plain:
             parts = v.reshape(heads, 2, dim, -1)
             out[plain] = half(parts[:, 0])
