@@ -5,10 +5,9 @@
 Needs coremltools (to read the programs) and numpy; run by hand. Shares no code with milkit: the programs are parsed by
 coremltools and every op is one numpy expression here, in float32, with --half rounded to fp16 after every op. Prints how
 far the logits of all positions that the golden file names are, by one-token calls and by the contract's call sequence,
-and the states where the golden file has them. Constants are the package's fp16 ones, also in float32: a few positions of
-the random checkpoints feel the rounding of 1 + w. A mixture of experts is compared where every choice of experts so far
-was clear (prompts five and long). --splits (a batch size that fits into the prompt four times) checks that a batch may
-start anywhere.
+and the states where the golden file has them. Constants are the package's fp16 ones, also in float32. A mixture of
+experts is compared where every choice of experts so far was clear (prompts five and long). --splits (a batch size that
+fits into the prompt four times) checks that a batch may start anywhere.
 """
 import glob
 import json
