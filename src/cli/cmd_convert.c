@@ -141,7 +141,7 @@ int cmd_convert(struct cli *c, int argc, char **argv)
         {"--split-head,--split-lm-head", CLI_INT, &numbers[3], "N", "parts of the LM head (16)"},
         {"--format", CLI_STRING, &texts.format, "FORM",
          "both, mlmodelc or mlpackage (both; they share one weight file)"},
-        {"-j,--threads", CLI_INT, &numbers[4], "N", "threads (all)"},
+        {"-j,-t,--threads", CLI_INT, &numbers[4], "N", "threads (all)"},
         {"--force", CLI_FLAG, &force, NULL, "replace an existing package"},
         {"--model", CLI_STRING, &model, "CHECKPOINT", NULL},
         {"--gdn-chunk", CLI_INT, &numbers[5], "N", NULL},

@@ -312,6 +312,50 @@ static void test_ports_and_listing(void **state)
     program_free(&p);
 }
 
+/* ---- more values than models have ---- */
+
+/* v[k] = v[k - 1] - v[k - 2] comes back after six steps; some are kept to the end. Two sizes take turns. */
+static void test_very_long_program(void **state)
+{
+    (void)state;
+    enum { N_STEPS = 20000, KEEP_EVERY = 999 };
+    static const int64_t lengths[2] = {3, 100};
+    struct program p = program_begin();
+    struct mil_var *x[2][2], *sums[2] = {NULL};
+    float expected[2] = {0}, v[2] = {1, 3};
+    for (int i = 0; i < 2; i++) {
+        x[i][0] = mil_build_input(p.b, i ? "a" : "b", MIL_FP32, 1, &lengths[i]);
+        x[i][1] = op2(&p, "add", op2(&p, "add", x[i][0], x[i][0]), x[i][0]);
+    }
+    for (int k = 0; k < N_STEPS; k++) {
+        float next = v[1] - v[0];
+        v[0] = v[1];
+        v[1] = next;
+        for (int i = 0; i < 2; i++) {
+            struct mil_var *y = op2(&p, "sub", x[i][1], x[i][0]);
+            x[i][0] = x[i][1];
+            x[i][1] = y;
+            if (k % KEEP_EVERY == 0) {
+                sums[i] = sums[i] ? op2(&p, "add", y, op1(&p, "abs", sums[i])) : y;
+                expected[i] = k ? next + fabsf(expected[i]) : next;
+            }
+        }
+    }
+    program_end(&p, sums, 2);
+    struct machine m;
+    machine_open(&m, p.m, ENGINE_DEFAULT, 1);
+    float ones[100];
+    for (int i = 0; i < 100; i++)
+        ones[i] = 1;
+    machine_execute(&m, (const struct program_input[]){{"a", ones}, {"b", ones}}, 2);
+    for (int i = 0; i < 2; i++)
+        for (int j = 0; j < lengths[i]; j++)
+            assert_true(((const float *)engine_output(m.run, i))[j] == expected[i]);
+    assert_true(engine_plan_arena_bytes(m.plan) < 100000);
+    machine_close(&m);
+    program_free(&p);
+}
+
 /* ---- empty tensors ---- */
 
 static void test_empty_tensors(void **state)
@@ -382,6 +426,7 @@ int main(void)
         cmocka_unit_test(test_outputs_of_every_kind),
         cmocka_unit_test(test_rounding_of_outputs),
         cmocka_unit_test(test_ports_and_listing),
+        cmocka_unit_test(test_very_long_program),
         cmocka_unit_test(test_empty_tensors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
