@@ -161,10 +161,12 @@ static void show_rows(const struct session *s, const struct lane *l)
 }
 
 /* After a chunk has failed the states of those before it have moved on, and perhaps a part of its own. Rows of plain
- * caches are written again; other states go back to where they are known. */
+ * caches are written again; other states go back to where they are known. Snapshots of later positions count on rows that
+ * the call may have overwritten. */
 static bool lane_failed(struct session *s, int i_chunk, struct err *e)
 {
     int64_t n = s->n;
+    snapshot_drop_after(s, n);
     if (s->model->is_sequential && !snapshot_restore(s, 0, n, false))
         session_reset(s);
     return err_wrap(e, "chunk %d at position %lld", i_chunk + 1, (long long)n);

@@ -2,7 +2,7 @@
  *
  * File: 8 bytes "MKSNAP1\n", then little endian u64 header bytes; header: 32 bytes identity of the package, u64 tokens,
  * u64 logits (0 or the vocabulary), u64 states; per state u64 bytes of the name, name, u64 type (2: fp16, 4: float32,
- * 0: nothing is kept), u64 elements. Then tokens (int32), logits (float32), state data, each as it lies in memory; at the end 32 bytes
+ * 0: nothing is kept), u64 elements; states in the order of their names. Then tokens (int32), logits (float32), state data, each as it lies in memory; at the end 32 bytes
  * SHA-256 of everything before. */
 #include <stdlib.h>
 #include <string.h>
@@ -172,14 +172,43 @@ static void put_sample(struct buf *b, const struct mil_value *v)
         buf_append(b, (const uint8_t *)v->data + v->bytes / 2 / 64 * 64, v->bytes < 128 ? 1 : 64);
 }
 
+/* The two forms of a package list inputs and states in different orders, so files go by their names. */
+static int by_input_name(const void *a, const void *b)
+{
+    const struct mil_var *const *p = a, *const *q = b;
+    return strcmp((*p)->name, (*q)->name);
+}
+
+static int by_state_name(const void *a, const void *b)
+{
+    const struct engine_state_entry *const *p = a, *const *q = b;
+    return strcmp((*p)->name, (*q)->name);
+}
+
+/* Heap array of all states. */
+static const struct engine_state_entry **states_in_order(const struct session *s)
+{
+    int n = engine_state_count(s->state);
+    const struct engine_state_entry **list = xcalloc((size_t)n + 1, sizeof *list);
+    for (int i = 0; i < n; i++)
+        list[i] = engine_state_get(s->state, i);
+    qsort(list, (size_t)n, sizeof *list, by_state_name);
+    return list;
+}
+
 static void put_function(struct buf *b, const struct mil_function *f)
 {
     char type[256];
+    const struct mil_var **inputs = xcalloc((size_t)f->n_inputs + 1, sizeof *inputs);
+    for (int i = 0; i < f->n_inputs; i++)
+        inputs[i] = f->inputs[i];
+    qsort(inputs, (size_t)f->n_inputs, sizeof *inputs, by_input_name);
     buf_printf(b, "%s(", f->name);
     for (int i = 0; i < f->n_inputs; i++) {
-        mil_type_text(type, sizeof type, f->inputs[i]->type);
-        buf_printf(b, "%s %s,", type, f->inputs[i]->name);
+        mil_type_text(type, sizeof type, inputs[i]->type);
+        buf_printf(b, "%s %s,", type, inputs[i]->name);
     }
+    free(inputs);
     buf_putc(b, ')');
     for (int i = 0; i < f->block->n_ops; i++) {
         const struct mil_op *op = f->block->ops[i];
@@ -218,18 +247,20 @@ static void put_u64(struct buf *b, uint64_t v)
 static void put_header(const struct session *s, struct buf *b)
 {
     uint8_t id[32];
+    const struct engine_state_entry **states = states_in_order(s);
     identity(s, id);
     buf_append(b, id, sizeof id);
     put_u64(b, (uint64_t)s->n);
     put_u64(b, s->has_logits ? (uint64_t)s->model->vocab_size : 0);
     put_u64(b, (uint64_t)engine_state_count(s->state));
     for (int i = 0; i < engine_state_count(s->state); i++) {
-        const struct engine_state_entry *entry = engine_state_get(s->state, i);
+        const struct engine_state_entry *entry = states[i];
         put_u64(b, strlen(entry->name));
         buf_puts(b, entry->name);
         put_u64(b, entry->f16_data ? 2 : entry->f32_data ? 4 : 0);
         put_u64(b, (uint64_t)entry->n_elems);
     }
+    free(states);
 }
 
 bool session_save(const struct session *s, const char *path, struct err *e)
@@ -246,10 +277,10 @@ bool session_save(const struct session *s, const char *path, struct err *e)
     buf_append(&b, s->tokens, sizeof *s->tokens * (size_t)s->n);
     if (s->has_logits)
         buf_append(&b, s->logits, sizeof *s->logits * (size_t)s->model->vocab_size);
-    for (int i = 0; i < engine_state_count(s->state); i++) {
-        const struct engine_state_entry *entry = engine_state_get(s->state, i);
-        buf_append(&b, state_memory(entry), state_bytes(entry));
-    }
+    const struct engine_state_entry **states = states_in_order(s);
+    for (int i = 0; i < engine_state_count(s->state); i++)
+        buf_append(&b, state_memory(states[i]), state_bytes(states[i]));
+    free(states);
     sha256(digest, b.p, b.n);
     buf_append(&b, digest, sizeof digest);
     bool ok = !b.failed && !header.failed;
@@ -309,12 +340,13 @@ bool session_load(struct session *s, const char *path, struct err *e)
     at += 4 * n_tokens;
     memcpy(s->logits, at, 4 * (size_t)n_logits);
     at += 4 * n_logits;
+    const struct engine_state_entry **states = states_in_order(s);
     for (int i = 0; i < engine_state_count(s->state); i++) {
-        struct engine_state_entry *entry = engine_state_get(s->state, i);
-        if (state_bytes(entry) > 0)
-            memcpy(state_memory(entry), at, state_bytes(entry));
-        at += state_bytes(entry);
+        if (state_bytes(states[i]) > 0)
+            memcpy(state_memory(states[i]), at, state_bytes(states[i]));
+        at += state_bytes(states[i]);
     }
+    free(states);
     s->n = (int64_t)n_tokens;
     s->has_logits = n_logits != 0;
     if (s->model->is_sequential)

@@ -590,6 +590,36 @@ static void test_foreign_files(void **state)
     close_session(&o);
 }
 
+/* A file of one form of a package continues in the other one. */
+static void test_other_form(void **state)
+{
+    (void)state;
+    char *path = scratch_file("other-form");
+    for (int i = 0; i < 3; i++) {
+        struct package_shape shape = *shapes[i];
+        struct open from, to;
+        shape.format = shape.format == CONVERT_MLMODELC ? CONVERT_MLPACKAGE : CONVERT_MLMODELC;
+        open_session(&from, shapes[i], 18);
+        open_session(&to, &shape, 18);
+        for (int back = 0; back < 2; back++) {
+            struct open *a = back ? &to : &from, *b = back ? &from : &to;
+            session_reset(a->session);
+            session_reset(b->session);
+            feed(a->session, a->ids, 29, SESSION_CONTRACT);
+            ASSERT_OK(session_save(a->session, path, e));
+            ASSERT_OK(session_load(b->session, path, e));
+            feed(a->session, a->ids + 29, 20, SESSION_CONTRACT);
+            feed(b->session, a->ids + 29, 20, SESSION_CONTRACT);
+            struct moment want = moment_take(a->session, a->model);
+            assert_same_moment(b->session, b->model, &want, "continued in the other form");
+            moment_free(&want);
+        }
+        close_session(&from);
+        close_session(&to);
+    }
+    free(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -608,6 +638,7 @@ int main(void)
         cmocka_unit_test(test_bad_files),
         cmocka_unit_test(test_wrong_numbers),
         cmocka_unit_test(test_foreign_files),
+        cmocka_unit_test(test_other_form),
     };
     return cmocka_run_group_tests(tests, packages_setup, packages_teardown);
 }
