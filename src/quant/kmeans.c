@@ -12,6 +12,7 @@
 #include "quant/cluster_internal.h"
 
 #define CANDIDATES_PER_CLUSTER 16
+#define CANDIDATES_PER_CLUSTER_OF_FEW 32
 #define CANDIDATES_PER_CLUSTER_OF_MANY 10 /* above 64 clusters */
 #define CANDIDATES_MIN 128
 #define EXACT_CLUSTERS_MAX 8
@@ -289,26 +290,33 @@ static bool cluster_by_price(const struct cluster_points *p, struct cluster_memo
     return is_best;
 }
 
-/* The best clustering of candidates. Where they suit the density, boundaries lie near even steps of them: windows of
- * one and a half clusters to both sides then hold the best ones well inside. Else all is searched. */
+/* The best clustering of candidates. Where they suit the density, boundaries lie near even steps of them: when what
+ * is found in windows of one and a half clusters to both sides stays clear of their borders, it is taken. Else
+ * everything is searched. */
 static void cluster_evenly(const struct cluster_points *p, struct cluster_memory *m, int k, int *boundary)
 {
     struct window windows[QUANT_ENTRIES_MAX];
-    int reach[QUANT_ENTRIES_MAX];
+    int reach[QUANT_ENTRIES_MAX], start[QUANT_ENTRIES_MAX + 1];
     for (int r = 0; r <= k; r++)
-        boundary[r] = (int)((int64_t)p->n * r / k);
+        boundary[r] = start[r] = (int)((int64_t)p->n * r / k);
     for (int r = 1; r < k; r++)
         reach[r] = 3 * p->n / (2 * k);
     place_windows(boundary, k, p->n, reach, windows);
-    if (!search_windows(p, m, k, windows, boundary))
+    bool is_near = search_windows(p, m, k, windows, boundary);
+    for (int r = 1; r < k; r++)
+        is_near = is_near && abs(boundary[r] - start[r]) <= reach[r] * 3 / 4;
+    if (!is_near)
         cluster_exact(p, m, k, boundary);
 }
 
 void cluster_kmeans(const struct cluster_points *p, const double *value, struct cluster_memory *m, int k,
                     int *boundary)
 {
-    int n = p->n, wanted = (k > 64 ? CANDIDATES_PER_CLUSTER_OF_MANY : CANDIDATES_PER_CLUSTER) * k,
-        reach[QUANT_ENTRIES_MAX];
+    bool is_few = k <= EVEN_CLUSTERS_MAX;
+    int n = p->n, reach[QUANT_ENTRIES_MAX];
+    int wanted = k * (is_few    ? CANDIDATES_PER_CLUSTER_OF_FEW
+                      : k <= 64 ? CANDIDATES_PER_CLUSTER
+                                : CANDIDATES_PER_CLUSTER_OF_MANY);
     if (k < 3) {
         cluster_exact(p, m, k, boundary);
         return;
@@ -338,7 +346,7 @@ void cluster_kmeans(const struct cluster_points *p, const double *value, struct 
         .n = wanted, .weight = m->candidate_weight, .moment = m->candidate_moment};
     if (k <= EXACT_CLUSTERS_MAX)
         cluster_exact(&coarse, m, k, boundary);
-    else if (k <= EVEN_CLUSTERS_MAX)
+    else if (is_few)
         cluster_evenly(&coarse, m, k, boundary);
     else if (!cluster_by_price(&coarse, m, k, price, boundary)) {
         for (int r = 1; r < k; r++)
@@ -347,8 +355,8 @@ void cluster_kmeans(const struct cluster_points *p, const double *value, struct 
     }
     if (wanted == n)
         return;
-    /* The reach among all points is a step of the candidates; for few clusters, of which each boundary matters, two. */
-    int steps = k <= EVEN_CLUSTERS_MAX ? 2 : 1;
+    /* The reach among all points is a step of the candidates; for few clusters, of which each boundary matters, three. */
+    int steps = is_few ? 3 : 1;
     for (int r = 1; r < k; r++) {
         int c = boundary[r], below = m->candidates[c] - m->candidates[c - 1],
             above = m->candidates[c + 1] - m->candidates[c];
