@@ -74,8 +74,7 @@ static bool eval(struct compiler *c, const struct mil_op *op, const char *name, 
             return compile_fail(c, ERR_FORMAT, "%s is no tensor", name);
         if (!dense_new(c, out, v->type->rank, v->type->dims))
             return false;
-        for (int64_t i = 0; i < out->n_elems; i++)
-            out->p[i] = (float)mil_value_element(v, i);
+        mil_value_floats(out->p, v, 0, out->n_elems);
         return true;
     }
     const struct mil_op *inner = constexpr_of(c, b->var);
@@ -324,6 +323,20 @@ bool constexpr_dense(struct compiler *c, const struct mil_op *op, struct value *
 
 /* ---- packed weights of linear steps ---- */
 
+/* Entries as multiples of scale: the upper bytes, then the lower ones. */
+static void fixed_entries(const float *entry, float scale, int64_t entries, int8_t *planes)
+{
+    const double to_whole = 0x1.8p52; /* after adding it a double has no bits below one: ties go to even */
+    for (int64_t k = 0; k < entries; k++) {
+        double v = scale > 0.0f ? (double)entry[k] / (double)scale : 0.0;
+        int q = (int)((v + to_whole) - to_whole);
+        q = q > FIXED_MAX ? FIXED_MAX : q < -FIXED_MAX ? -FIXED_MAX : q;
+        int low = (q & 255) < 128 ? q & 255 : (q & 255) - 256;
+        planes[k] = (int8_t)((q - low) / 256);
+        planes[entries + k] = (int8_t)low;
+    }
+}
+
 /* Rows [n_out] of the table's groups: lut [groups, 1, .., 2^bits, 1]; byte planes and scales in the plan's
  * arena. */
 static bool fixed_lut(struct compiler *c, const struct mil_op *op, int64_t n_out, int64_t n_in,
@@ -358,22 +371,15 @@ static bool fixed_lut(struct compiler *c, const struct mil_op *op, int64_t n_out
     if (!tables || !scales)
         return false;
     for (int64_t g = 0; g < groups; g++) {
-        double most = 0;
+        float entry[256], most = 0.0f;
+        mil_value_floats(entry, lut, g * entries, entries);
         for (int64_t k = 0; k < entries; k++) {
-            double v = fabs(mil_value_element(lut, g * entries + k));
-            if (!isfinite(v))
+            if (!isfinite(entry[k]))
                 return false;
-            most = v > most ? v : most;
+            most = fabsf(entry[k]) > most ? fabsf(entry[k]) : most;
         }
-        scales[g] = (float)(most / FIXED_MAX);
-        for (int64_t k = 0; k < entries; k++) {
-            double v = mil_value_element(lut, g * entries + k);
-            int q = scales[g] > 0 ? (int)lrint(v / (double)scales[g]) : 0;
-            q = q > FIXED_MAX ? FIXED_MAX : q < -FIXED_MAX ? -FIXED_MAX : q;
-            int8_t low = (int8_t)(uint8_t)(q & 255);
-            tables[g * 2 * entries + k] = (int8_t)((q - low) / 256);
-            tables[g * 2 * entries + entries + k] = low;
-        }
+        scales[g] = (float)((double)most / FIXED_MAX);
+        fixed_entries(entry, scales[g], entries, tables + g * 2 * entries);
     }
     w->bits = bits;
     w->indices = indices->data;
@@ -406,8 +412,7 @@ static bool fixed_blockwise(struct compiler *c, const struct mil_op *op, int64_t
     int8_t *table = arena_alloc(c->arena, (size_t)2 << bits);
     if (!scales)
         return false;
-    for (int64_t i = 0; i < scale->n_elems; i++)
-        scales[i] = (float)mil_value_element(scale, i);
+    mil_value_floats(scales, scale, 0, scale->n_elems);
     for (int k = 0; k < 1 << bits; k++)
         table[k] = (int8_t)(k < 1 << (bits - 1) ? k : k - (1 << bits));
     w->bits = bits;

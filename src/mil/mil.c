@@ -432,3 +432,25 @@ double mil_value_element(const struct mil_value *v, int64_t i)
 {
     return i >= 0 && i < readable_elems(v) ? read_element(v, i) : (double)NAN;
 }
+
+void mil_value_floats(float *dst, const struct mil_value *v, int64_t first, int64_t n)
+{
+    enum { AT_A_TIME = 512 };
+    int64_t n_readable = readable_elems(v);
+    enum mil_dtype dtype = n_readable > 0 ? v->type->dtype : MIL_DTYPE_NONE;
+    bool is_inside = first >= 0 && n >= 0 && first <= n_readable && n <= n_readable - first;
+    if (is_inside && dtype == MIL_FP32) {
+        memcpy(dst, (const uint8_t *)v->data + 4 * first, 4 * (size_t)n);
+    } else if (is_inside && dtype == MIL_FP16) {
+        /* Immediates need not be aligned. */
+        f16 halves[AT_A_TIME];
+        for (int64_t i = 0; i < n; i += AT_A_TIME) {
+            size_t count = (size_t)(n - i < AT_A_TIME ? n - i : AT_A_TIME);
+            memcpy(halves, (const uint8_t *)v->data + 2 * (first + i), 2 * count);
+            f16_to_f32_n(dst + i, halves, count);
+        }
+    } else {
+        for (int64_t i = 0; i < n; i++)
+            dst[i] = (float)mil_value_element(v, first + i);
+    }
+}

@@ -281,5 +281,7 @@ bool mil_value_string(const struct mil_value *v, struct str *dst);
 /* Element i of a mapped or immediate numeric tensor value as a double (fp16, fp32, fp64, bf16, integers incl.
  * sub-byte). */
 double mil_value_element(const struct mil_value *v, int64_t i);
+/* Elements [first, first + n) of such a value as floats, NaN where there is none; many at a time. */
+void mil_value_floats(float *dst, const struct mil_value *v, int64_t first, int64_t n);
 
 #endif

@@ -126,8 +126,27 @@ static void test_values(void **state)
     v = value_of(&t, MIL_UINT64, (n = 1, &n), (uint64_t[]){UINT64_MAX}, 8);
     assert_true(mil_value_element(&v, 0) == 0x1p64);
 
+    /* Many at a time are what each is alone, from any address; outside there is nothing. */
+    enum { MANY = 1200 };
+    static uint8_t bytes[8 * MANY + 1];
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (uint8_t)(i * i * 7 + i / 251);
+    static const enum mil_dtype kinds[] = {MIL_FP16, MIL_FP32, MIL_BF16, MIL_UINT8, MIL_INT4};
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        float many[MANY + 2];
+        v = value_of(&t, kinds[k], (n = MANY, &n), bytes + 1, sizeof bytes - 1);
+        for (int64_t first = -1; first <= 1; first++) {
+            mil_value_floats(many, &v, first, MANY);
+            for (int64_t i = 0; i < MANY; i++) {
+                float one = (float)mil_value_element(&v, first + i);
+                assert_true(isnan(one) ? isnan(many[i]) : many[i] == one);
+            }
+        }
+    }
+    mil_value_floats((float[]){0}, &v, MANY, 0);
+
     /* Fewer bytes than the type announces, or none at hand: nothing is read. */
-    v.bytes = 7;
+    v = value_of(&t, MIL_UINT64, (n = 1, &n), (uint64_t[]){UINT64_MAX}, 7);
     assert_false(mil_value_ints(&v, ints, 8, &n_found));
     v = value_of(&t, MIL_INT32, (n = 1, &n), NULL, 4);
     v.kind = MIL_VALUE_BLOB;
