@@ -17,6 +17,8 @@ enum variant {
     SELECT_ROWS,  /* a condition for each row */
     OTHER_SLOT,   /* what is shifted comes from another slot */
     OTHER_STATE,
+    ALL_OTHER,  /* everything comes from another state */
+    STAY_OTHER, /* inside a block, something else stays */
     WRITTEN_BETWEEN,
     SHIFTED_USED,
     OLD_USED,
@@ -63,7 +65,7 @@ static struct program window_program(int64_t t, bool selects, bool product, enum
     struct mil_builder *b = p.b;
     struct mil_var *outputs[2] = {NULL, NULL},
                    *state = mil_build_state(b, "cache", MIL_FP16, 4, SHAPE(SLOTS, HEADS, LENGTH, D)),
-                   *twin = variant == OTHER_STATE
+                   *twin = variant == OTHER_STATE || variant == ALL_OTHER
                                ? mil_build_state(b, "twin", MIL_FP16, 4, SHAPE(SLOTS, HEADS, LENGTH, D))
                                : NULL;
     struct mil_var *rows = mil_build_input(b, "rows", MIL_FP16, 4, SHAPE(1, HEADS, t, D)),
@@ -71,9 +73,10 @@ static struct program window_program(int64_t t, bool selects, bool product, enum
                    *inside = mil_build_input(b, "inside", MIL_INT32, 1, SHAPE(1));
     struct mil_var *enter = block_reshape(
         b, block_binary(b, "equal", inside, mil_build_int(b, 0, NULL), NULL), 4, SHAPE(1, 1, 1, 1), NULL);
-    struct mil_var *whole = read_state(&p, state);
+    struct mil_var *whole = read_state(&p, variant == ALL_OTHER ? twin : state);
     int64_t slot = variant == OTHER_SLOT ? SLOT + 1 : SLOT, from = variant == KEPT_LATER ? BLOCK - 1 : BLOCK;
-    struct mil_var *old = block_slice(b, twin ? read_state(&p, twin) : whole, 0, slot, slot + 1, NULL);
+    struct mil_var *old =
+        block_slice(b, variant == OTHER_STATE ? read_state(&p, twin) : whole, 0, slot, slot + 1, NULL);
     struct mil_var *parts[2] = {block_slice(b, old, 2, from, LENGTH - BLOCK + from, NULL),
                                 filled(&p, BLOCK, variant == NOT_ZEROS ? 1 : 0)};
     if (variant == ZEROS_FIRST) {
@@ -85,9 +88,10 @@ static struct program window_program(int64_t t, bool selects, bool product, enum
     if (variant == SELECT_ROWS)
         enter = block_binary(b, "equal", mil_build_input(b, "each", MIL_INT32, 4, SHAPE(1, 1, LENGTH, 1)),
                              mil_build_int(b, 0, NULL), NULL);
+    struct mil_var *stay = variant == STAY_OTHER ? filled(&p, LENGTH, 1) : old;
     if (selects)
         now = variant == SELECT_OTHER ? block_select(b, enter, old, shifted)
-                                      : block_select(b, enter, shifted, old);
+                                      : block_select(b, enter, shifted, stay);
     struct mil_var *begin[3] = {mil_build_ints(b, (int32_t[]){0, 0}, 2, NULL), at,
                                 mil_build_ints(b, (int32_t[]){0}, 1, NULL)};
     int32_t step = variant == HALF_ROWS ? 2 : 1, reach = (int32_t)(t - 1) * step + 1;
@@ -184,7 +188,7 @@ static void test_near_misses(void **state)
         bool batch = form % 2, product = form / 2;
         int64_t t = batch ? BLOCK : 1;
         for (int variant = 0; variant < VARIANTS; variant++) {
-            if ((variant == SELECT_OTHER || variant == SELECT_ROWS) && batch)
+            if ((variant == SELECT_OTHER || variant == SELECT_ROWS || variant == STAY_OTHER) && batch)
                 continue;
             struct program p = window_program(t, !batch, product, (enum variant)variant);
             for (int32_t inside = 0; inside < 2; inside++) {
