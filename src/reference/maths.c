@@ -30,7 +30,8 @@ static void read_elements(const struct st_tensor *t, int64_t begin, int64_t n, f
     }
 }
 
-float reference_dot(const float *a, const float *b, int64_t n)
+/* The same products and sums in the same order whatever registers the compiler may use, so the same result. */
+static inline __attribute__((always_inline)) float dot_body(const float *a, const float *b, int64_t n)
 {
     float lanes[LANES] = {0};
     int64_t i = 0;
@@ -43,6 +44,22 @@ float reference_dot(const float *a, const float *b, int64_t n)
         for (int k = 0; k < width; k++)
             lanes[k] += lanes[k + width];
     return lanes[0];
+}
+
+#if defined(__x86_64__) && defined(__GNUC__)
+__attribute__((target("avx2"))) static float dot_avx2(const float *a, const float *b, int64_t n)
+{
+    return dot_body(a, b, n);
+}
+#endif
+
+float reference_dot(const float *a, const float *b, int64_t n)
+{
+#if defined(__x86_64__) && defined(__GNUC__)
+    if (__builtin_cpu_supports("avx2"))
+        return dot_avx2(a, b, n);
+#endif
+    return dot_body(a, b, n);
 }
 
 struct linear {
