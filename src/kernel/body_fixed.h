@@ -56,7 +56,7 @@ FIXED_LINKAGE void ISA(k_fixed_prepare)(void *dst, const float *x, int64_t x_str
     uint8_t column[FIXED_BLOCK];
     int16_t q[FIXED_BLOCK];
     for (int i = 0; i < FIXED_BLOCK; i++)
-        column[i] = (uint8_t)place_column(bits, i);
+        column[i] = (uint8_t)place_column(bits, i, n_rows == 1);
     for (int64_t t = row_begin; t < row_end; t++) {
         char *to = (char *)dst + (size_t)(t * blocks_of(n_in)) * X_BLOCK;
         for (int64_t i = 0; i < n_in; i += FIXED_BLOCK, to += X_BLOCK) {
@@ -116,23 +116,26 @@ static ALWAYS_INLINE void reduce_eight(__m256i *low, __m256i *high, const __m256
 }
 
 static ALWAYS_INLINE void sum_row_blocks(char *lanes, const struct fixed_weight *w, int64_t o, const char *x,
-                                         const struct fixed_tables *t, int bits, bool is_identity,
-                                         bool by_unit)
+                                         struct fixed_tables *t, int bits, bool is_identity, bool by_unit)
 {
     const int block_bytes = FIXED_BLOCK / 8 * bits;
     int64_t n_blocks = blocks_of(w->n_in), bit = o * w->n_in * bits;
     int64_t n_in_place = bit % 8 == 0 ? w->n_in / FIXED_BLOCK : 0, b = 0;
-    const uint8_t *p = w->indices + bit / 8;
-    for (; b < n_in_place; b++, x += X_BLOCK, p += block_bytes) {
+    int64_t at = bit / 8, end = (w->n_out * w->n_in * bits + 7) / 8 - overread_of(bits, true);
+    const uint8_t *p = w->indices + at;
+    if (n_in_place > 0 && at + n_in_place * block_bytes > end)
+        n_in_place--;
+    for (; b < n_in_place; b++, x += X_BLOCK, p += block_bytes, at += block_bytes) {
         UNROLL_ALL
         for (int ahead = 0; ahead < block_bytes; ahead += 64)
             _mm_prefetch((const char *)p + ahead + FIXED_PREFETCH, _MM_HINT_T0);
-        lanes = sum_block(lanes, p, x, t, bits, is_identity, by_unit);
+        lanes = sum_block(lanes, p, at + 2 * block_bytes <= end ? p + block_bytes : NULL, x, t, bits,
+                          is_identity, by_unit);
     }
     for (; b < n_blocks; b++, x += X_BLOCK) {
         uint8_t copy[FIXED_BLOCK];
         copy_block(copy, w, o, b, bits);
-        lanes = sum_block(lanes, copy, x, t, bits, is_identity, by_unit);
+        lanes = sum_block(lanes, copy, NULL, x, t, bits, is_identity, by_unit);
     }
 }
 
@@ -216,7 +219,8 @@ static ALWAYS_INLINE void fixed_row(float *y, const char *x, const struct fixed_
     char *lanes = scratch;
     struct fixed_tables tables;
     const int8_t *loaded = table_of(w, begin);
-    load_tables(&tables, loaded, bits);
+    start_tables(&tables);
+    load_tables(&tables, loaded, bits, true);
     for (int64_t i = 0; i < per_stream * FIXED_STREAMS;) {
         int64_t o[TOGETHER], n = 0;
         for (; n < TOGETHER && i < per_stream * FIXED_STREAMS; i++) {
@@ -225,7 +229,7 @@ static ALWAYS_INLINE void fixed_row(float *y, const char *x, const struct fixed_
                 continue;
             const int8_t *table = table_of(w, o[n]);
             if (table != loaded)
-                load_tables(&tables, table, bits);
+                load_tables(&tables, table, bits, true);
             loaded = table;
             sum_row_blocks(lanes + n * LANES_BYTES, w, o[n], x, &tables, bits, is_identity, by_unit);
             n++;
@@ -279,12 +283,12 @@ static ALWAYS_INLINE void decode_rows(char *planes, const struct fixed_weight *w
     uint8_t copy[FIXED_BLOCK];
     struct fixed_tables tables;
     const int8_t *loaded = table_of(w, first);
-    load_tables(&tables, loaded, bits);
+    load_tables(&tables, loaded, bits, false);
     for (int64_t r = 0; r < n; r++) {
         const int8_t *table = table_of(w, first + r);
         const uint8_t *p = block_bytes(w, first + r, b, copy, bits);
         if (table != loaded)
-            load_tables(&tables, table, bits);
+            load_tables(&tables, table, bits, false);
         loaded = table;
         decode_block(planes + r * DECODED_BLOCK, p, &tables, bits, is_identity);
     }
@@ -351,7 +355,7 @@ static void fixed_plain(float *y, int64_t y_stride, const char *x, const struct 
     int64_t n_blocks = blocks_of(w->n_in), block = w->scale_block;
     int bits = w->bits;
     for (int i = 0; i < FIXED_BLOCK; i++)
-        place[place_column(bits, i)] = (uint8_t)i;
+        place[place_column(bits, i, n_rows == 1)] = (uint8_t)i;
     for (int64_t o = begin; o < end; o++) {
         const int8_t *table = table_of(w, o);
         for (int64_t t = 0; t < n_rows; t++)

@@ -131,5 +131,8 @@ struct kernels {
 const struct kernels *kernel_select(const char **why);
 /* The table of one level, or NULL when this build or processor lacks it. */
 const struct kernels *kernel_table(enum kernel_level level);
+/* All tables that this processor can run, i from 0 on, NULL behind the last; of some levels there are two, for tests to
+ * compare. */
+const struct kernels *kernel_variant(int i);
 
 #endif

@@ -39,6 +39,22 @@ static bool processor_has(enum kernel_level level)
     return level == KERNEL_AVX512 && (b & need_7) == need_7 && (saved & zmm_states) == zmm_states;
 }
 
+/* Of a processor that has KERNEL_AVX2. Before family 25, AMD's (and Hygon's) took hundreds of cycles for a pdep. */
+static bool processor_has_fast_pdep(void)
+{
+    enum { BMI2 = 1 << 8 }; /* leaf 7, ebx */
+    uint32_t a, b, c, d;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(b & BMI2) || !__get_cpuid(0, &a, &b, &c, &d))
+        return false;
+    bool is_amd = memcmp(&b, "Auth", 4) == 0 || memcmp(&b, "Hygo", 4) == 0;
+    if (!is_amd)
+        return true;
+    if (!__get_cpuid(1, &a, &b, &c, &d))
+        return false;
+    uint32_t family = (a >> 8 & 15) + (a >> 20 & 255);
+    return family >= 25;
+}
+
 /* Of a processor that has KERNEL_AVX512. */
 static bool processor_has_vnni(void)
 {
@@ -54,11 +70,28 @@ const struct kernels *kernel_table(enum kernel_level level)
         return &kernels_scalar;
 #if defined(__x86_64__)
     if (level == KERNEL_AVX2 && processor_has(level))
-        return &kernels_avx2;
+        return processor_has_fast_pdep() ? &kernels_avx2_pdep : &kernels_avx2;
     if (level == KERNEL_AVX512 && processor_has(level))
         return processor_has_vnni() ? &kernels_avx512_vnni : &kernels_avx512;
 #endif
     return NULL;
+}
+
+const struct kernels *kernel_variant(int i)
+{
+    const struct kernels *all[5] = {&kernels_scalar};
+    int n = 1;
+#if defined(__x86_64__)
+    if (processor_has(KERNEL_AVX2))
+        all[n++] = &kernels_avx2;
+    if (processor_has(KERNEL_AVX2) && processor_has_fast_pdep())
+        all[n++] = &kernels_avx2_pdep;
+    if (processor_has(KERNEL_AVX512))
+        all[n++] = &kernels_avx512;
+    if (processor_has(KERNEL_AVX512) && processor_has_vnni())
+        all[n++] = &kernels_avx512_vnni;
+#endif
+    return i < n ? all[i] : NULL;
 }
 
 const struct kernels *kernel_select(const char **why)
