@@ -7,6 +7,7 @@
 #include <string.h>
 #include "base/file.h"
 #include "cli/frame.h"
+#include "format/hub.h"
 
 #define IDS_FILE_MAX ((size_t)64 << 20)
 
@@ -228,6 +229,19 @@ bool cli_flush(struct err *e)
 }
 
 /* ---- inputs ---- */
+
+bool cli_resolve(struct cli *c, const char **path, struct err *e)
+{
+    char *found;
+    if (!*path)
+        return true;
+    if (c->n_resolved == (int)(sizeof c->resolved / sizeof c->resolved[0]))
+        return err_set(e, ERR_BUG, "%s: more names than a command has", *path);
+    if (!hub_resolve(&found, *path, e))
+        return false;
+    *path = c->resolved[c->n_resolved++] = found;
+    return true;
+}
 
 static bool stream_read(FILE *f, const char *where, char **text, size_t *bytes, size_t max_bytes,
                         struct err *e)

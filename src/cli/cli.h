@@ -18,6 +18,8 @@ struct cli {
     struct log log;      /* stderr; level by -q, -v; cancel flag set by SIGINT and SIGTERM */
     /* The cancel flag itself, the number of the signal: a command that goes on after SIGINT clears it. */
     volatile sig_atomic_t *stop_signal;
+    char *resolved[4]; /* what cli_resolve gave out; freed when the command has ended */
+    int n_resolved;
 };
 
 enum cli_option_kind {
@@ -49,6 +51,9 @@ int cli_fail(const struct cli *c, const struct err *e, const char *hint);
 bool cli_read_ids(const char *text, int32_t **ids, size_t *n, struct err *e) MUST_CHECK;
 /* All of stdin or of a file ("-": stdin), a heap string, at most max_bytes. */
 bool cli_read_text(const char *path, char **text, size_t *bytes, size_t max_bytes, struct err *e) MUST_CHECK;
+/* A checkpoint or package that the user named: an org/name (hub_resolve) of the local Hugging Face cache becomes its
+ * folder, a path stays what it is, NULL stays NULL. Every argument that takes one goes through here. */
+bool cli_resolve(struct cli *c, const char **path, struct err *e) MUST_CHECK;
 /* Flushes stdout; a failed write (disk full, closed pipe) is ERR_IO. */
 bool cli_flush(struct err *e) MUST_CHECK;
 

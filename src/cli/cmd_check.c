@@ -621,7 +621,8 @@ static bool run_check(struct check *k, struct err *e)
     struct session *s = NULL;
     struct reference_options options = {.n_threads = (int)k->package.n_threads, .log = &k->cli->log};
     bool ok = false;
-    if (!check_options(k, e) || !package_options_open(k->cli, &k->package, &k->model, e) ||
+    if (!check_options(k, e) || !cli_resolve(k->cli, &k->checkpoint, e) ||
+        !package_options_open(k->cli, &k->package, &k->model, e) ||
         !reference_open(&k->reference, k->checkpoint, &options, e) || !check_sizes(k, e) ||
         !open_tokenizer(k, e) || !read_prompt(k, e) || !fit_context(k, e) ||
         !reference_session_new(&r, k->reference, (int64_t)k->n_prompt + k->n, e) ||

@@ -4,7 +4,6 @@
 #include "cli/cli.h"
 #include "cli/mixed.h"
 #include "convert/convert.h"
-#include "format/hub.h"
 
 #define SYNOPSIS "CHECKPOINT -o DIR [OPTIONS]"
 
@@ -194,10 +193,8 @@ int cmd_convert(struct cli *c, int argc, char **argv)
     o.settings.split_lm_head = (int)numbers[3];
     o.settings.gdn_chunk = (int)numbers[5];
     o.n_threads = (int)numbers[4];
-    char *checkpoint = NULL;
-    if (!hub_resolve(&checkpoint, o.checkpoint, &e))
+    if (!cli_resolve(c, &o.checkpoint, &e))
         return cli_fail(c, &e, NULL);
-    o.checkpoint = checkpoint;
     if (o.ffn_mean_bits > 0) {
         mixed.calibration = texts.calibration;
         mixed.spec = o.ffn;
@@ -212,6 +209,5 @@ int cmd_convert(struct cli *c, int argc, char **argv)
         print_report(c, &o, &report);
     convert_report_fini(&report);
     mixed_fini(&mixed);
-    free(checkpoint);
     return ok ? 0 : cli_fail(c, &e, NULL);
 }

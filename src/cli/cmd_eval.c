@@ -147,6 +147,7 @@ static bool evaluate(struct cli *c, const struct package_options *package, struc
     }
     if (!cli_read_text(o->text, &text, &bytes, TEXT_BYTES_MAX, e) || !package_tokenizer(m->package, &t, e) ||
         !package_encode(m, t, text, bytes, &ids, e) || !session_new(&s, m, e) ||
+        !cli_resolve(c, &o->against, e) ||
         (o->against && !against_open(&v.against, c, package, o->against, m, o->window, e)))
         goto done;
     size_t n = o->n_max > 0 && (size_t)o->n_max < ids.n ? (size_t)o->n_max : ids.n;

@@ -90,7 +90,7 @@ int cmd_inspect(struct cli *c, int argc, char **argv)
         return cli_fail(c, &e, NULL);
     }
     cJSON *o = cJSON_CreateObject();
-    ok = inspect_path(o, path, &e);
+    ok = cli_resolve(c, &path, &e) && inspect_path(o, path, &e);
     if (ok && json) {
         char *text = cJSON_Print(o);
         if (text)

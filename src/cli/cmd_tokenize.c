@@ -215,7 +215,7 @@ int cmd_tokenize(struct cli *c, int argc, char **argv)
               err_set(&e, ERR_USAGE, "expected a package, a checkpoint or a folder with a tokenizer.json");
     ok = ok && (!o.jsonl || !o.text ||
                 err_set(&e, ERR_USAGE, "--jsonl reads stdin, not the argument \"%.100s\"", o.text));
-    ok = ok && open_tokenizer(positional[0], &t, &e);
+    ok = ok && cli_resolve(c, &positional[0], &e) && open_tokenizer(positional[0], &t, &e);
     if (ok)
         ok = o.jsonl    ? answer_lines(c, t, &o, &e)
              : o.decode ? decode_once(t, &o, &e)

@@ -122,7 +122,7 @@ static int finish_output(const struct cli *c)
     return cli_flush(&e) ? 0 : cli_fail(c, &e, NULL);
 }
 
-int cli_main(struct cli *c, int argc, char **argv)
+static int run_named(struct cli *c, int argc, char **argv)
 {
     const char *program = argc > 0 && argv[0] ? argv[0] : "milkit";
     const char *slash = strrchr(program, '/');
@@ -153,4 +153,12 @@ int cli_main(struct cli *c, int argc, char **argv)
     if (!command)
         return unknown_command(c, name);
     return run_command(c, command, argc - 1, argv + 1);
+}
+
+int cli_main(struct cli *c, int argc, char **argv)
+{
+    int status = run_named(c, argc, argv);
+    while (c->n_resolved > 0)
+        free(c->resolved[--c->n_resolved]);
+    return status;
 }

@@ -18,14 +18,15 @@ bool package_options_open(struct cli *c, const struct package_options *o, struct
 {
     struct model_options options = {
         .n_threads = (int)o->n_threads, .watch_layers = o->watch_layers, .log = &c->log};
+    const char *path = o->path;
     *out = NULL;
     if (!package_precision(o->precision, &options.precision, e))
         return false;
     if (o->n_threads < 0 || o->n_threads > 1024)
         return err_set(e, ERR_USAGE, "--threads: expected 1 to 1024, found %lld", (long long)o->n_threads);
-    if (!o->path)
+    if (!path)
         return err_set(e, ERR_USAGE, "expected a package folder");
-    return model_open(out, o->path, &options, e);
+    return cli_resolve(c, &path, e) && model_open(out, path, &options, e);
 }
 
 bool package_check_ids(const struct model *m, const int32_t *ids, size_t n, struct err *e)
