@@ -1,5 +1,5 @@
 /* States. read_state gives a view of the state's own memory; slice_update whose result goes back into that
- * state is a write of the slice alone. A read that would still be looked at after the next write is copied
+ * state is a write of the slice alone; a cache that shifts by blocks is moved and written in place. A read that would still be looked at after the next write is copied
  * first, so the program's order of events holds. */
 #include <string.h>
 #include "engine/engine_int.h"
@@ -354,6 +354,8 @@ bool emit_window(struct compiler *c, const struct fused *f)
     }
     if (c->plan->storages[x[0].storage].kind != STORAGE_STATE)
         return compile_fail(c, ERR_FORMAT, "input is no state");
+    if (n > 3 && x[3].repr != REPR_I32)
+        return compile_fail(c, ERR_FORMAT, "cond is no bool");
     copy_off_states(c, &x[1]);
     if (!to_f32(c, &x[1]) || !to_dense(c, &x[2]))
         return false;
