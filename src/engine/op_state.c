@@ -1,6 +1,6 @@
 /* States. read_state gives a view of the state's own memory; slice_update whose result goes back into that
- * state is a write of the slice alone; a cache that shifts by blocks is moved and written in place. A read that would still be looked at after the next write is copied
- * first, so the program's order of events holds. */
+ * state is a write of the slice alone; a cache that shifts by blocks is moved and written in place. A read
+ * that would still be looked at after the next write is copied first, so the program's order of events holds. */
 #include <string.h>
 #include "engine/engine_int.h"
 
