@@ -290,9 +290,9 @@ static bool cluster_by_price(const struct cluster_points *p, struct cluster_memo
     return is_best;
 }
 
-/* The best clustering of candidates. Where they suit the density, boundaries lie near even steps of them: when what
- * is found in windows of one and a half clusters to both sides stays clear of their borders, it is taken. Else
- * everything is searched. */
+/* The best clustering of candidates. Where they suit the density, boundaries lie near even steps of them: what is
+ * found in windows of one and a half clusters to both sides is taken when no boundary is further than two
+ * thirds of a cluster from its step. Further off it may be best in the windows alone: then everything is searched. */
 static void cluster_evenly(const struct cluster_points *p, struct cluster_memory *m, int k, int *boundary)
 {
     struct window windows[QUANT_ENTRIES_MAX];
@@ -304,7 +304,7 @@ static void cluster_evenly(const struct cluster_points *p, struct cluster_memory
     place_windows(boundary, k, p->n, reach, windows);
     bool is_near = search_windows(p, m, k, windows, boundary);
     for (int r = 1; r < k; r++)
-        is_near = is_near && abs(boundary[r] - start[r]) <= reach[r] * 3 / 4;
+        is_near = is_near && abs(boundary[r] - start[r]) <= reach[r] * 4 / 9;
     if (!is_near)
         cluster_exact(p, m, k, boundary);
 }

@@ -135,6 +135,34 @@ static void test_kmeans_near_exact(void **state)
     quant_scratch_free(s);
 }
 
+/* Trained weights, whose tails and spikes random values lack, in groups of 8 rows of 192. */
+static void test_kmeans_trained(void **state)
+{
+    (void)state;
+    enum { N = 8 * 192 };
+    FILE *f = fopen(MILKIT_TEST_DATA "/models/qwen3-tiny/model.safetensors", "rb");
+    assert_non_null(f);
+    struct quant_scratch *s = quant_scratch_new();
+    static uint16_t raw[N];
+    static f16 w[N];
+    double sum_exact = 0, sum_kmeans = 0;
+    int n_groups = 0;
+    for (long at = 16384; fseek(f, at, SEEK_SET) == 0 && fread(raw, 2, N, f) == N; at += 16 * 2 * (long)N) {
+        float x[N];
+        bf16_to_f32_n(x, raw, N);
+        f32_to_f16_n(w, x, N);
+        double exact = cluster(s, w, N, NULL, 1, 4, QUANT_EXACT).cost;
+        double kmeans = cluster(s, w, N, NULL, 1, 4, QUANT_KMEANS).cost;
+        assert_true(kmeans <= exact * 1.002);
+        sum_exact += exact;
+        sum_kmeans += kmeans;
+        n_groups++;
+    }
+    assert_true(n_groups > 100 && sum_kmeans <= 1.0001 * sum_exact);
+    fclose(f);
+    quant_scratch_free(s);
+}
+
 /* The fp16 values there are, almost all of them at once. */
 static void test_many_distinct(void **state)
 {
@@ -379,6 +407,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_exact_against_brute_force),
         cmocka_unit_test(test_kmeans_near_exact),
+        cmocka_unit_test(test_kmeans_trained),
         cmocka_unit_test(test_many_distinct),
         cmocka_unit_test(test_palettize_groups),
         cmocka_unit_test(test_order_of_errors),
