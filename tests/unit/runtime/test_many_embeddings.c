@@ -36,9 +36,12 @@ static char *write_checkpoint(const char *model)
     ASSERT_OK(folder_make(to, e));
     ASSERT_OK(json_read_file(&root, config, 1 << 20, e));
     static const char *const sizes[] = {"vocab_size", "vocab_size_per_layer_input"};
-    for (int i = 0; i < 2; i++)
-        if (cJSON_DetachItemFromObjectCaseSensitive(root, sizes[i]))
-            cJSON_AddNumberToObject(root, sizes[i], VOCABULARY);
+    for (int i = 0; i < 2; i++) {
+        if (!json_get(root, sizes[i]))
+            continue;
+        cJSON_DeleteItemFromObjectCaseSensitive(root, sizes[i]);
+        cJSON_AddNumberToObject(root, sizes[i], VOCABULARY);
+    }
     cJSON_DeleteItemFromObjectCaseSensitive(root, "tie_word_embeddings");
     cJSON_AddTrueToObject(root, "tie_word_embeddings");
     char *text = cJSON_Print(root);
