@@ -28,11 +28,13 @@ base, _ = convert("fp16")
 fp16 = evaluate(base)["perplexity"]
 rows = []
 cases = [(w, g, "kmeans") for w in (8, 6, 4, 3, 2, 1) for g in (8, 1, 0)]
-cases += [(4, 8, "exact"), (6, 8, "exact")]
+cases += [(3, 8, "exact"), (4, 8, "exact"), (6, 8, "exact")]
+squared = {}  # (width, group, method) -> squared error of all palettized weights
 for width, group, method in cases:
     lut = f"{width},{group}"
     package, report = convert(f"lut{width}g{group}{method}", "--lut-ffn", lut, "--lut-head", lut, "--lut-method", method)
     result = evaluate(package, "--against", base)
+    squared[width, group, method] = sum(t["mean_squared_error"] * t["rows"] * t["columns"] for p in report["parts"] for t in p["tensors"])
     parts = [p for p in report["parts"] if "FFN" in p["name"] or "head" in p["name"]]
     weights = sum(p["weights"] for p in parts)
     bits = sum(p["bits_per_weight"] * p["weights"] for p in parts) / weights
@@ -45,6 +47,11 @@ print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
 for width, group, method, bits, perplexity, kl, top1, seconds in rows:
     print(f"| {width} | {group or 'whole weight'} | {method} | {bits:.2f} | {perplexity:.2f} | {100 * (perplexity / fp16 - 1):+.2f} % "
           f"| {kl:.5f} | {100 * top1:.1f} % | {seconds:.2f} s |")
+
+for width, group, method in squared:
+    if method == "exact":
+        print(f"\nsquared error at {width} bits, {group} channels a table: kmeans {squared[width, group, 'kmeans']:.6f}, exact {squared[width, group, 'exact']:.6f}, "
+              f"ratio {squared[width, group, 'kmeans'] / squared[width, group, 'exact']:.7f}")
 
 # Bits per weight against the loss in nats, on a logarithmic scale.
 import math
