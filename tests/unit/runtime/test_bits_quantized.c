@@ -266,8 +266,7 @@ static void check(const struct quant_spec *spec)
 {
     static const char *const levels[KERNEL_LEVELS] = {"scalar", "avx2", "avx512"};
     char *checkpoint = xasprintf("%s/models/%s", MILKIT_TEST_DATA, model_name), what[64];
-    char *package = convert(checkpoint, "package", spec, CONVERT_MLMODELC, 1),
-         *chunked = convert(checkpoint, "chunked", spec, CONVERT_MLPACKAGE, 2);
+    char *package = convert(checkpoint, "package", spec, CONVERT_MLMODELC, 1);
     const char *best = NULL;
     quant_describe(what, spec);
     struct run truth = run_package(package, "scalar", 1, SESSION_INFER_ONLY, ENGINE_DEFAULT);
@@ -280,15 +279,18 @@ static void check(const struct quant_spec *spec)
             compare_run(&truth, package, best, 1, SESSION_INFER_ONLY, what);
     }
     compare_run(&truth, package, best, 3, SESSION_CONTRACT, what);
-    compare_run(&truth, chunked, best, 3, SESSION_INFER_ONLY, what);
+    if (spec->bits <= 4) { /* palettes of more entries take long to make */
+        char *chunked = convert(checkpoint, "chunked", spec, CONVERT_MLPACKAGE, 2);
+        compare_run(&truth, chunked, best, 3, SESSION_INFER_ONLY, what);
+        ASSERT_OK(path_remove_tree(chunked, e));
+        free(chunked);
+    }
     double cosine = compare_meant(&truth, package, checkpoint);
     printf("%s: cosine to float arithmetic %.9f\n", what, cosine);
     assert_true(cosine >= 0.99999);
     run_free(&truth);
     ASSERT_OK(path_remove_tree(package, e));
-    ASSERT_OK(path_remove_tree(chunked, e));
     free(package);
-    free(chunked);
     free(checkpoint);
 }
 
@@ -297,8 +299,7 @@ static void test_palettes(void **state)
     (void)state;
     static const struct {
         int bits, group;
-    } cases[] = {{1, 0}, {1, 8}, {2, 1}, {2, 0}, {3, 8}, {4, 0},
-                 {4, 1}, {4, 8}, {6, 0}, {6, 8}, {8, 1}, {8, 8}};
+    } cases[] = {{1, 0}, {2, 1}, {3, 8}, {4, 0}, {4, 8}, {6, 1}, {8, 8}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         check(&(struct quant_spec){.kind = QUANT_LUT, .bits = cases[i].bits, .group = cases[i].group});
 }
@@ -309,7 +310,6 @@ static void test_integers(void **state)
     check(&(struct quant_spec){.kind = QUANT_INT8, .bits = 8, .group = 1});
     check(&(struct quant_spec){.kind = QUANT_INT8, .bits = 8, .group = 0});
     check(&(struct quant_spec){.kind = QUANT_INT4, .bits = 4, .block = 32});
-    check(&(struct quant_spec){.kind = QUANT_INT4, .bits = 4, .block = 8});
 }
 
 int main(void)
