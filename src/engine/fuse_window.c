@@ -81,18 +81,22 @@ static bool match_shifted(struct window *w, const struct mil_var *v, struct mil_
            is_zeros(w, &values->bindings[1], w->block);
 }
 
+static bool is_member(const struct window *w, int op)
+{
+    for (int i = 0; i < w->n; i++)
+        if (w->members[i] == op)
+            return true;
+    return false;
+}
+
 /* No value made inside is used outside. */
 static bool is_closed(const struct window *w, int write)
 {
     const struct graph *g = &w->c->g;
     for (int i = 0; i < w->n; i++)
-        for (const struct use *u = g->uses[g->ops[w->members[i]]->outputs[0]->id]; u; u = u->next) {
-            bool inside = u->op == write;
-            for (int k = 0; k < w->n && !inside; k++)
-                inside = w->members[k] == u->op;
-            if (!inside)
+        for (const struct use *u = g->uses[g->ops[w->members[i]]->outputs[0]->id]; u; u = u->next)
+            if (u->op != write && !is_member(w, u->op))
                 return false;
-        }
     return true;
 }
 
@@ -152,9 +156,10 @@ void fuse_window(struct compiler *c, int i_write)
         return;
     }
     const struct mil_op *cut = member(&w, old, MIL_OP_SLICE_BY_INDEX);
+    /* The rows are read from outside: they may be no value that is never made. */
     if (!cut || mil_arg_var(cut, "x") != whole || !is_part(&w, old, length) ||
-        !begins_at(&w, cut, w.slot, 0) || !is_closed(&w, i_write) ||
-        is_written_between(&c->g, state, graph_op_index(&c->g, whole), i_write))
+        is_member(&w, graph_op_index(&c->g, rows)) || !begins_at(&w, cut, w.slot, 0) ||
+        !is_closed(&w, i_write) || is_written_between(&c->g, state, graph_op_index(&c->g, whole), i_write))
         return;
     struct fused *f = ARENA_NEW(c->scratch, struct fused);
     *f = (struct fused){

@@ -26,6 +26,8 @@ enum variant {
     MOVED_BACK, /* the slot's write begins at a head */
     HALF_ROWS,  /* every other row is written */
     NOT_WHOLE,  /* goes into a changed copy of the state */
+    OWN_ROWS,   /* the rows are those that stay */
+    OWN_SLOT,   /* the rows are the slot before the call */
     VARIANTS
 };
 
@@ -92,6 +94,10 @@ static struct program window_program(int64_t t, bool selects, bool product, enum
     if (selects)
         now = variant == SELECT_OTHER ? block_select(b, enter, old, shifted)
                                       : block_select(b, enter, shifted, stay);
+    if (variant == OWN_ROWS || variant == OWN_SLOT) {
+        rows = variant == OWN_ROWS ? parts[0] : old;
+        t = variant == OWN_ROWS ? LENGTH - BLOCK : LENGTH;
+    }
     struct mil_var *begin[3] = {mil_build_ints(b, (int32_t[]){0, 0}, 2, NULL), at,
                                 mil_build_ints(b, (int32_t[]){0}, 1, NULL)};
     int32_t step = variant == HALF_ROWS ? 2 : 1, reach = (int32_t)(t - 1) * step + 1;
@@ -192,7 +198,7 @@ static void test_near_misses(void **state)
                 continue;
             struct program p = window_program(t, !batch, product, (enum variant)variant);
             for (int32_t inside = 0; inside < 2; inside++) {
-                int32_t at = variant == HALF_ROWS ? 3 : 11;
+                int32_t at = variant == HALF_ROWS ? 3 : variant >= OWN_ROWS ? 0 : 11;
                 const struct program_input inputs[] = {{"at", &at}, {"inside", &inside}};
                 int n = agree(&p, inputs, 2, 1e-5, "write window");
                 if (n != (variant == PLAIN))
