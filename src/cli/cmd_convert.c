@@ -152,7 +152,7 @@ int cmd_convert(struct cli *c, int argc, char **argv)
         {"--lut-method", CLI_STRING, &texts.method, "METHOD",
          "kmeans (within 0.1 % of the best, fast) or exact (the best)"},
         {"--lut-ffn-mixed", CLI_STRING, &texts.mixed, "BITS",
-         "the next width for the layers' most sensitive weights, BITS on average (4.5)"},
+         "with --lut-ffn: the next width for the most sensitive weights, BITS on average"},
         {"--calibration", CLI_STRING, &texts.calibration, "FILE",
          "text on which --lut-ffn-mixed measures what each weight's width costs"},
         {"--quant-ffn", CLI_STRING, &texts.quant[1], "KIND",
