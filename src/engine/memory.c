@@ -1,5 +1,6 @@
-/* Memory of a plan: every arena storage lives from the first to the last step that touches it, and gets the
- * lowest offset that no storage alive at the same time occupies, large ones first. */
+/* Memory of a plan: every arena storage lives from the first to the last step that touches it, and gets a place that
+ * no storage alive at the same time occupies: the lowest one, large storages first, as long as there are not so many that
+ * looking for it would take too long. */
 #include <stdlib.h>
 #include "engine/engine_int.h"
 
@@ -83,8 +84,9 @@ static int size_class_of(size_t bytes)
     return size_class;
 }
 
-/* The same for more storages than models have, in time that grows with n alone: one step after the other takes from and
- * gives back to lists of pieces of like sizes (powers of two), so up to twice the memory is needed. */
+/* The same for more storages than models have, in time that grows with the number of them and of steps: one step after the
+ * other takes from and gives back to lists of pieces of like sizes. A piece is a power of two, and waits for a storage of
+ * its own size, so this needs more memory. */
 static void place_by_class(struct compiler *c, const struct placed *order, int n)
 {
     struct engine_plan *p = c->plan;

@@ -1,9 +1,9 @@
 /* Snapshots of sessions that can't be rewound, in memory and as files.
  *
  * File: 8 bytes "MKSNAP1\n", then little endian u64 header bytes; header: 32 bytes identity of the package, u64 tokens,
- * u64 logits (0 or the vocabulary), u64 states; per state u64 bytes of the name, name, u64 type (2: fp16, 4: float32,
- * 0: nothing is kept), u64 elements; states in the order of their names. Then tokens (int32), logits (float32), state data, each as it lies in memory; at the end 32 bytes
- * SHA-256 of everything before. */
+ * u64 logits (0 or the vocabulary), u64 states; per state, in the order of their names, u64 bytes of the name, name, u64
+ * type (2: fp16, 4: float32, 0: nothing is kept), u64 elements. Then tokens (int32), logits (float32), state data, each as
+ * it lies in memory; at the end 32 bytes SHA-256 of everything before. */
 #include <stdlib.h>
 #include <string.h>
 #include "format/mlmodelc.h"
