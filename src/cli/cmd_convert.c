@@ -53,7 +53,8 @@ static bool read_mixed(const struct texts *t, struct convert_options *o, struct 
         return err_set(e, ERR_USAGE, "--lut-ffn-mixed: needs --lut-ffn N, the narrower of the two widths");
     if (!wide)
         return err_set(e, ERR_USAGE, "--lut-ffn-mixed: there is no width above %d bits", narrow);
-    bool is_number = t->mixed[0] >= '0' && t->mixed[0] <= '9' && strlen(t->mixed) < 16;
+    size_t length = strlen(t->mixed);
+    bool is_number = length > 0 && length < 16 && strspn(t->mixed, "0123456789.") == length;
     o->ffn_mean_bits = is_number ? strtod(t->mixed, &end) : 0;
     if (!is_number || *end || !(o->ffn_mean_bits >= narrow && o->ffn_mean_bits <= wide))
         return err_set(e, ERR_USAGE,

@@ -302,7 +302,7 @@ static double relative_error(const float *expected, const float *found, int64_t 
             difference += d * d;
             energy += (double)expected[i] * (double)expected[i];
         }
-        if (energy > 0)
+        if (energy != 0) /* what is no number must reach the sum */
             sum += difference / energy;
     }
     return sum / (double)n;

@@ -73,8 +73,13 @@ static bool is_inside(const char *inner, const char *outer)
  * must not cost anyone's files. */
 static bool check_output(const struct convert_options *o, struct err *e)
 {
-    if (!path_exists(o->output))
-        return true;
+    if (!path_exists(o->output)) {
+        char *parent = path_folder(o->output);
+        bool ok = path_is_folder(parent) ||
+                  err_set(e, ERR_IO, "%s: there is no folder %s to make it in", o->output, parent);
+        free(parent);
+        return ok;
+    }
     if (!o->replace)
         return err_set(e, ERR_IO, "%s: exists; give another folder, or --force to replace it", o->output);
     if (!path_is_folder(o->output))
@@ -180,7 +185,8 @@ static bool check_selection(const struct conversion *c, struct err *e)
     int n_chunks = c->model->settings.n_chunks;
     for (int i = n_chunks + 1; i < 100; i++) {
         if (c->only.chunks[i])
-            return err_set(e, ERR_USAGE, "--only chunk:%d: there are %d chunks", i, n_chunks);
+            return err_set(e, ERR_USAGE, "--only chunk:%d: there %s %d chunk%s", i,
+                           n_chunks == 1 ? "is" : "are", n_chunks, n_chunks == 1 ? "" : "s");
     }
     return true;
 }
@@ -495,6 +501,9 @@ static bool run(struct conversion *c, struct convert_report *report, struct err 
     c->prefix = o->prefix ? o->prefix : c->model->family->default_prefix;
     warn_about_context(c);
     warn_about_quantization(o);
+    /* Measuring may take hours: what can be refused is refused before. */
+    if (!o->chunks_auto && !check_selection(c, e))
+        return false;
     if (o->choose && makes_chunks(&c->only) && !o->choose(o->choose_context, c->model, &c->choices, e))
         return false;
     if (!(o->chunks_auto ? build_auto(c, e) : build_parts(c, e)) || !check_selection(c, e))

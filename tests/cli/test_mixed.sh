@@ -21,11 +21,14 @@ with_tokenizer qwen3-bias
 expect 2 "needs --lut-ffn N" "$MILKIT" convert qwen3-bias -o o --lut-ffn-mixed 4.5
 expect 2 "needs --lut-ffn N" "$MILKIT" convert qwen3-bias -o o --quant-ffn int8 --lut-ffn-mixed 4.5
 expect 2 "no width above 8 bits" "$MILKIT" convert qwen3-bias -o o --lut-ffn 8 --lut-ffn-mixed 8
-for bits in 3.9 6.1 4.5x x -5 nan ""; do
+for bits in 3.9 6.1 4.5x 4.5.5 0x5 5e0 x -5 nan ""; do
     expect 2 "expected a mean of 4 to 6 bits" "$MILKIT" convert qwen3-bias -o o --lut-ffn 4 "--lut-ffn-mixed=$bits"
 done
 expect 2 "only --lut-ffn-mixed measures" "$MILKIT" convert qwen3-bias -o o --lut-ffn 4 --calibration odd.txt
 expect 1 "missing.txt" "$MILKIT" convert qwen3-bias -o o --lut-ffn 4 --lut-ffn-mixed 4.5 --calibration missing.txt
+# What can be refused without measuring is refused before it.
+expect 2 "there is 1 chunk" "$MILKIT" convert qwen3-bias -o o --lut-ffn 4 --lut-ffn-mixed 4.5 --only chunk:2 --calibration missing.txt
+expect 1 "no folder nowhere" "$MILKIT" convert qwen3-bias -o nowhere/o --lut-ffn 4 --lut-ffn-mixed 4.5 --calibration missing.txt
 printf 'Z' >one.txt
 expect 2 "expected a text of some words" "$MILKIT" convert qwen3-bias -o o --lut-ffn 4 --lut-ffn-mixed 4.5 --calibration one.txt
 expect 2 "below 413" "$MILKIT" convert qwen3-bias -o o --lut-ffn 4 --lut-ffn-mixed 4.5
