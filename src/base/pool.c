@@ -5,6 +5,10 @@
  * sleeper raises its flag before it looks at the word a last time, and the other side changes the word before
  * it looks at the flag (all sequentially consistent), so one of them always sees the other and no wake-up is
  * lost.
+ *
+ * Other programs may keep a worker from its processor for longer than a run takes. So a part belongs to whoever
+ * claims it: its worker, or the caller when that has done its own. A run ends only when each part was claimed, so
+ * the claims of one part count the runs, and a worker that comes late finds its part's count gone on.
  */
 #include "base/pool.h"
 
@@ -27,6 +31,8 @@ struct worker {
     struct pool *pool;
     int i_thread;
     pthread_t thread;
+    atomic_uint claimed; /* the last run whose part was taken */
+    char apart[64];      /* from what the next worker writes */
 };
 
 struct pool {
@@ -35,7 +41,7 @@ struct pool {
     atomic_int sleepers;
     pool_fn fn;
     void *ctx;
-    bool stop;
+    atomic_bool stop;
     alignas(64) atomic_int remaining;
     alignas(64) atomic_int caller_sleeps;
     pthread_mutex_t mutex;
@@ -72,13 +78,15 @@ static bool spun_out(const struct pool *p, int64_t *start_ns)
     return now - *start_ns > p->spin_ns;
 }
 
-static void wait_for_work(struct pool *p, unsigned seen)
+/* The number of the run after the one that was seen, or of a later one. */
+static unsigned wait_for_work(struct pool *p, unsigned seen)
 {
     int64_t start_ns = 0;
     for (;;) {
         for (int k = 0; k < 50; k++) {
-            if (atomic_load_explicit(&p->epoch, memory_order_acquire) != seen)
-                return;
+            unsigned now = atomic_load_explicit(&p->epoch, memory_order_acquire);
+            if (now != seen)
+                return now;
             cpu_pause();
         }
         if (spun_out(p, &start_ns))
@@ -86,23 +94,48 @@ static void wait_for_work(struct pool *p, unsigned seen)
     }
     pthread_mutex_lock(&p->mutex);
     atomic_fetch_add(&p->sleepers, 1);
-    while (atomic_load(&p->epoch) == seen)
+    unsigned now;
+    while ((now = atomic_load(&p->epoch)) == seen)
         pthread_cond_wait(&p->work, &p->mutex);
     atomic_fetch_sub(&p->sleepers, 1);
     pthread_mutex_unlock(&p->mutex);
+    return now;
+}
+
+static bool claim(struct worker *w, unsigned run)
+{
+    unsigned before = run - 1;
+    return atomic_compare_exchange_strong(&w->claimed, &before, run);
+}
+
+/* What no worker has begun. */
+static void run_unclaimed(struct pool *p)
+{
+    unsigned run = atomic_load_explicit(&p->epoch, memory_order_relaxed);
+    for (int i = 0; i < p->n_started; i++) {
+        struct worker *w = &p->workers[i];
+        if (claim(w, run)) {
+            p->fn(p->ctx, w->i_thread, p->n_threads);
+            atomic_fetch_sub(&p->remaining, 1);
+        }
+    }
 }
 
 static void wait_for_workers(struct pool *p)
 {
     int64_t start_ns = 0;
+    bool is_first = true;
     for (;;) {
         for (int k = 0; k < 50; k++) {
             if (atomic_load_explicit(&p->remaining, memory_order_acquire) == 0)
                 return;
             cpu_pause();
         }
-        if (spun_out(p, &start_ns))
+        if (is_first)
+            run_unclaimed(p);
+        else if (spun_out(p, &start_ns))
             break;
+        is_first = false;
     }
     pthread_mutex_lock(&p->mutex);
     atomic_store(&p->caller_sleeps, 1);
@@ -126,10 +159,12 @@ static void *worker_main(void *arg)
 {
     struct worker *w = arg;
     struct pool *p = w->pool;
-    for (unsigned seen = 0;; seen++) {
-        wait_for_work(p, seen);
-        if (p->stop)
+    for (unsigned seen = 0;;) {
+        seen = wait_for_work(p, seen);
+        if (atomic_load(&p->stop))
             return NULL;
+        if (!claim(w, seen))
+            continue;
         p->fn(p->ctx, w->i_thread, p->n_threads);
         if (atomic_fetch_sub(&p->remaining, 1) == 1 && atomic_load(&p->caller_sleeps)) {
             pthread_mutex_lock(&p->mutex);
@@ -204,6 +239,7 @@ bool pool_new(struct pool **out, int n_threads, struct err *e)
         struct worker *w = &p->workers[i];
         w->pool = p;
         w->i_thread = i + 1;
+        atomic_init(&w->claimed, 0);
         failed = pthread_create(&w->thread, NULL, worker_main, w);
         if (!failed)
             p->n_started++;
@@ -224,7 +260,7 @@ void pool_free(struct pool *p)
     if (!p)
         return;
     if (p->n_started > 0) {
-        p->stop = true;
+        atomic_store(&p->stop, true);
         announce(p);
         for (int i = 0; i < p->n_started; i++)
             pthread_join(p->workers[i].thread, NULL);
