@@ -100,6 +100,25 @@ static bool check_output(const struct convert_options *o, struct err *e)
     return true;
 }
 
+/* The report may go into the package, which is not there yet. */
+static bool check_report(const struct convert_options *o, struct err *e)
+{
+    char *folder = path_folder(o->report_path);
+    bool ok = path_is_folder(folder);
+    if (!ok) {
+        char *above = path_folder(folder), *parent = path_folder(o->output);
+        char *name = path_base(folder), *package = path_base(o->output);
+        ok = (strcmp(name, package) == 0 && is_inside(above, parent) && is_inside(parent, above)) ||
+             err_set(e, ERR_IO, "%s: there is no folder %s to write it in", o->report_path, folder);
+        free(above);
+        free(parent);
+        free(name);
+        free(package);
+    }
+    free(folder);
+    return ok;
+}
+
 static bool check_space(const struct conversion *c, uint64_t weight_bytes, struct err *e)
 {
     char *parent = path_folder(c->options->output);
@@ -496,7 +515,7 @@ static bool run(struct conversion *c, struct convert_report *report, struct err 
     if (o->prefix && !check_prefix(o->prefix, e))
         return false;
     if (!check_specs(o, e) || !read_selection(&c->only, o->only, e) || !check_output(o, e) ||
-        !open_checkpoint(c, e))
+        (o->report_path && !check_report(o, e)) || !open_checkpoint(c, e))
         return false;
     c->prefix = o->prefix ? o->prefix : c->model->family->default_prefix;
     warn_about_context(c);

@@ -83,10 +83,12 @@ bool hub_resolve(char **out, const char *name, struct err *e)
         found = snapshot(model, revision);
     if (!found) {
         if (path_is_folder(model))
-            err_set(e, ERR_IO, "%s: no folder of this name, and the cache has no revision %s of it (%s)",
-                    name, revision, model);
+            err_set(e, ERR_IO,
+                    "%s: no file or folder of this name, and the cache has no revision %s of it (%s)", name,
+                    revision, model);
         else
-            err_set(e, ERR_IO, "%s: no folder of this name, and no such model in the cache %s", name, cache);
+            err_set(e, ERR_IO, "%s: no file or folder of this name, and no such model in the cache %s", name,
+                    cache);
     }
     free(model);
     free(cache);

@@ -42,6 +42,6 @@ rm -r org
 for command in "convert org/none -o x" "check org/package --hf org/none --tokens 1" "tokenize org/none x" "inspect org/none" \
     "template org/none" "eval org/package --text text.txt --tokens 8 --window 8 --against org/none" "run org/none --tokens 1" \
     "logits org/none --tokens 1 -o x" "plan org/none" "chat org/none"; do
-    expect 1 "org/none: no folder of this name, and no such model in the cache $HF_HUB_CACHE" "$MILKIT" $command
+    expect 1 "org/none: no file or folder of this name, and no such model in the cache $HF_HUB_CACHE" "$MILKIT" $command
 done
 finish

@@ -54,6 +54,11 @@ done
 grep -q 'lut_ffn: 3$' luts/meta.yaml && grep -q 'lut_lmhead_per_channel: 4$' luts/meta.yaml || fail "meta.yaml"
 grep -q '"bits_per_weight"' luts.json || fail "the report says nothing"
 grep -q 'warning' err.txt && grep 'warning' err.txt | grep -qv tokenizer && fail "a warning about palettes: $(cat err.txt)"
+expect 1 "no folder nowhere to write it in" "$MILKIT" convert "$bias" -o luts2 --only meta --report nowhere/luts.json
+[ ! -e luts2 ] || fail "a package without its report"
+expect 0 "MB of weights" "$MILKIT" convert "$bias" -o luts2 --only meta --report ./luts2/luts.json
+[ -s luts2/luts.json ] || fail "no report in the package"
+rm -rf luts2
 expect 0 "Neural Engine computes linear int8 weights wrongly" "$MILKIT" convert "$bias" -o ints --quant-ffn int8 --quant-head int4,16
 grep -q "int4 blocks do not compile" err.txt || fail "no warning about int4"
 [ -d ints/qwen_FFN_PF_int8_chunk_01of01.mlmodelc ] && [ -d ints/qwen_lm_head_int4.mlmodelc ] || fail "names of integer parts"
