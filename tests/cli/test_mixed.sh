@@ -78,6 +78,35 @@ done
 cat chunks/qwen_FFN_PF_lut4_chunk_0?of02.mlmodelc/model.mil | grep -c 'constexpr_lut_to_dense.*uint6' >of_chunks.txt
 [ "$(cat of_chunks.txt)" -eq "$uint6" ] || fail "chunks have other widths: $(cat of_chunks.txt) and $uint6"
 
+# ---- killed, then resumed: finished parts are kept as long as the choice is the same ----
+kill_after_chunk() {
+    # shellcheck disable=SC2086
+    "$MILKIT" convert qwen3-bias -o killed -j 1 $options --chunks 2 >/dev/null 2>err.txt &
+    local pid=$!
+    while kill -0 $pid 2>/dev/null && [ -z "$(find . -path './.killed.tmp-*chunk_02*' -name 'weight.bin*')" ]; do sleep 0.01; done
+    kill -9 $pid 2>/dev/null
+    wait $pid 2>/dev/null
+}
+if [ -n "$parts" ]; then
+    kill_after_chunk
+    if [ ! -d killed ]; then
+        # shellcheck disable=SC2086
+        expect 0 "chunk_01of02: finished before, kept" "$MILKIT" convert qwen3-bias -o killed --resume $options --chunks 2
+    fi
+    diff -r chunks killed >/dev/null || fail "a resumed package differs"
+    rm -rf killed
+    # Another choice takes nothing from it.
+    printf 'Q7XZ' >other.txt
+    kill_after_chunk
+    rm -rf killed
+    # shellcheck disable=SC2086
+    expect 0 "MB of weights" "$MILKIT" convert qwen3-bias -o killed --resume $options --calibration other.txt --chunks 2
+    # shellcheck disable=SC2086
+    expect 0 "MB of weights" "$MILKIT" convert qwen3-bias -o fresh $options --calibration other.txt --chunks 2
+    diff -r fresh killed >/dev/null || fail "parts of another choice were kept"
+    rm -rf .killed.tmp-*
+fi
+
 # ---- the other families: views of packed experts, halves of a projection, shared keys ----
 for model in $models; do
     with_tokenizer $model
