@@ -422,14 +422,22 @@ static bool swap_folders(const struct out_folder *f, char **old, struct err *e)
     return ok;
 }
 
-/* Undoes what made the folder appear; old: where the one that it replaced lies, or NULL. */
-static bool put_back(const struct out_folder *f, const char *old)
+/* Undoes what made the folder appear; old: where the one that it replaced lies, or NULL. What can't be undone is added
+ * to the error. */
+static bool put_back(const struct out_folder *f, const char *old, struct err *e)
 {
+    bool ok;
 #ifdef RENAME_EXCHANGE
-    if (old && strcmp(old, f->temporary) == 0)
-        return renameat2(AT_FDCWD, f->temporary, AT_FDCWD, f->path, RENAME_EXCHANGE) == 0;
+    if (old && strcmp(old, f->temporary) == 0) {
+        ok = renameat2(AT_FDCWD, f->temporary, AT_FDCWD, f->path, RENAME_EXCHANGE) == 0;
+        return ok || err_wrap(e, "%s is complete, but may not outlast a crash", f->path);
+    }
 #endif
-    return rename(f->path, f->temporary) == 0 && (!old || rename(old, f->path) == 0);
+    bool is_away = rename(f->path, f->temporary) == 0;
+    ok = is_away && (!old || rename(old, f->path) == 0);
+    if (!ok && is_away && rename(f->temporary, f->path) != 0)
+        return err_wrap(e, "the old folder is in %s now, the new one in %s", old, f->temporary);
+    return ok || err_wrap(e, "%s is complete, but may not outlast a crash", f->path);
 }
 
 bool out_folder_commit(struct out_folder *f, struct err *e)
@@ -455,10 +463,8 @@ bool out_folder_commit(struct out_folder *f, struct err *e)
     if (!renamed)
         goto done;
     ok = sync_parent(f->path, e);
-    if (!ok && put_back(f, old))
+    if (!ok && put_back(f, old, e))
         renamed = false;
-    else if (!ok)
-        err_wrap(e, "%s is complete, but may not outlast a crash", f->path);
     if (ok && old)
         ok = path_remove_tree(old, e) ||
              err_wrap(e, "%s is complete, but the folder it replaced remains", f->path);
