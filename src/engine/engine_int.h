@@ -1,6 +1,6 @@
 /* Internals of the engine, for its own files only.
  *
- * Compilation: graph (defs, uses) -> patterns (fuse.c) -> emission in program order (emit.c and op_*.c: views
+ * Compilation: graph (defs, uses) -> patterns (fuse.c) -> emission in program order (compile.c, emit.c, op_*.c: views
  * become strides, everything else a step) -> memory (memory.c: every arena storage gets an offset) -> plan.
  */
 #ifndef MILKIT_ENGINE_ENGINE_INT_H
@@ -328,7 +328,6 @@ bool emit_matmul(struct compiler *c, const struct mil_op *op);
 bool emit_layer_norm(struct compiler *c, const struct mil_op *op);
 bool emit_softmax(struct compiler *c, const struct mil_op *op);
 bool emit_reduce(struct compiler *c, const struct mil_op *op);
-bool emit_fused(struct compiler *c, const struct fused *f);
 bool emit_rms_norm(struct compiler *c, const struct fused *f);
 bool emit_rope(struct compiler *c, const struct fused *f);
 bool emit_silu_mul(struct compiler *c, const struct fused *f);

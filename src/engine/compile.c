@@ -1,0 +1,375 @@
+/* Compilation of a function (engine_plan_new): each op or fused pattern, in the program's order, becomes values,
+ * views and steps; what it is given and what it gives become ports. */
+#include <stdlib.h>
+#include <string.h>
+#include "engine/engine_int.h"
+
+/* The most steps that a plan may have; real models stay far below. */
+#define STEPS_MAX 1000000
+/* The most elements of one tensor: sums of sizes over all steps stay far from the end of 64 bits. */
+#define ELEMS_MAX ((int64_t)1 << 36)
+
+/* ---- dispatch ---- */
+
+static emit_fn emitter_of(enum mil_op_id id)
+{
+    switch (id) {
+    case MIL_OP_IDENTITY:
+    case MIL_OP_RESHAPE:
+    case MIL_OP_TRANSPOSE:
+    case MIL_OP_EXPAND_DIMS:
+    case MIL_OP_SQUEEZE:
+        return emit_view;
+    case MIL_OP_SLICE_BY_INDEX:
+        return emit_slice_by_index;
+    case MIL_OP_SPLIT:
+        return emit_split;
+    case MIL_OP_CONCAT:
+        return emit_concat;
+    case MIL_OP_TILE:
+        return emit_tile;
+    case MIL_OP_GATHER:
+        return emit_gather;
+    case MIL_OP_SLICE_UPDATE:
+        return emit_slice_update;
+    case MIL_OP_READ_STATE:
+        return emit_read_state;
+    case MIL_OP_WRITE_STATE:
+        return emit_write_state;
+    case MIL_OP_CAST:
+        return emit_cast;
+    case MIL_OP_ABS:
+    case MIL_OP_EXP:
+    case MIL_OP_LOG:
+    case MIL_OP_SQRT:
+    case MIL_OP_RSQRT:
+    case MIL_OP_SQUARE:
+    case MIL_OP_TANH:
+    case MIL_OP_SIGMOID:
+    case MIL_OP_SILU:
+    case MIL_OP_RELU:
+    case MIL_OP_SOFTPLUS:
+    case MIL_OP_LOGICAL_NOT:
+        return emit_unary;
+    case MIL_OP_ADD:
+    case MIL_OP_SUB:
+    case MIL_OP_MUL:
+    case MIL_OP_REAL_DIV:
+    case MIL_OP_FLOOR_DIV:
+    case MIL_OP_MOD:
+    case MIL_OP_MAXIMUM:
+    case MIL_OP_MINIMUM:
+    case MIL_OP_EQUAL:
+    case MIL_OP_NOT_EQUAL:
+    case MIL_OP_GREATER:
+    case MIL_OP_GREATER_EQUAL:
+    case MIL_OP_LESS:
+    case MIL_OP_LESS_EQUAL:
+    case MIL_OP_LOGICAL_AND:
+    case MIL_OP_LOGICAL_OR:
+    case MIL_OP_LOGICAL_XOR:
+        return emit_binary;
+    case MIL_OP_SELECT:
+        return emit_select;
+    case MIL_OP_CONV:
+        return emit_conv;
+    case MIL_OP_LINEAR:
+        return emit_linear;
+    case MIL_OP_MATMUL:
+        return emit_matmul;
+    case MIL_OP_LAYER_NORM:
+        return emit_layer_norm;
+    case MIL_OP_SOFTMAX:
+        return emit_softmax;
+    case MIL_OP_REDUCE_SUM:
+    case MIL_OP_REDUCE_MEAN:
+    case MIL_OP_REDUCE_MAX:
+    case MIL_OP_REDUCE_MIN:
+        return emit_reduce;
+    default:
+        return emitter_of_more(id);
+    }
+}
+
+static bool emit_fused(struct compiler *c, const struct fused *f)
+{
+    switch (f->kind) {
+    case FUSED_RMS_NORM:
+        return emit_rms_norm(c, f);
+    case FUSED_ROPE:
+        return emit_rope(c, f);
+    case FUSED_SILU_MUL:
+        return emit_silu_mul(c, f);
+    case FUSED_ATTENTION:
+        return emit_attention(c, f);
+    case FUSED_GATED_DELTA:
+        return emit_gated_delta(c, f);
+    case FUSED_WINDOW:
+        return emit_window(c, f);
+    case FUSED_EXPERTS:
+        return emit_experts(c, f);
+    case FUSED_TOUCH: {
+        struct mil_binding x = {.var = f->in[0]};
+        struct value v;
+        if (!operand_binding(c, &x, &v))
+            return false;
+        set_var(c, f->out, v);
+        return true;
+    }
+    }
+    return compile_fail(c, ERR_BUG, "unknown fused pattern");
+}
+
+static bool emit_op(struct compiler *c, int i)
+{
+    const struct mil_op *op = c->g.ops[i];
+    const struct node *node = &c->g.nodes[i];
+    c->op = op;
+    if (c->plan->n_steps > STEPS_MAX)
+        return compile_fail(c, ERR_LIMIT, "more than %d steps", STEPS_MAX);
+    if (node->fused)
+        return emit_fused(c, node->fused);
+    /* Packed weights are taken by their users: as they are by linear steps, expanded by others. */
+    if (node->absorbed || mil_op_is(op, "const") || strncmp(op->type, "constexpr_", 10) == 0)
+        return true;
+    emit_fn emit = op->info ? emitter_of(op->info->id) : NULL;
+    if (!emit)
+        return compile_fail(c, ERR_UNSUPPORTED, "the engine does not run this op");
+    for (int k = 0; k < op->n_outputs; k++) {
+        const struct mil_type *t = var_type(c, op->outputs[k]);
+        if (t->kind != MIL_TYPE_TENSOR || t->rank > MIL_RANK_MAX || mil_type_elems(t) < 0)
+            return compile_fail(c, ERR_UNSUPPORTED, "the shape of its result is not known before the run");
+        if (mil_type_elems(t) > ELEMS_MAX)
+            return compile_fail(c, ERR_LIMIT, "its result has %lld elements, the most is %lld",
+                                (long long)mil_type_elems(t), (long long)ELEMS_MAX);
+    }
+    return emit(c, op);
+}
+
+static bool fill_port(struct compiler *c, struct engine_port *port, const char *name,
+                      const struct mil_type *t)
+{
+    if (t->kind != MIL_TYPE_TENSOR || t->dtype == MIL_STRING || t->rank > MIL_RANK_MAX ||
+        mil_type_elems(t) < 0)
+        return err_set(c->e, ERR_UNSUPPORTED, "function %s: %s has no fixed tensor shape", c->g.f->name,
+                       name);
+    if (mil_type_elems(t) > ELEMS_MAX)
+        return err_set(c->e, ERR_LIMIT, "function %s: %s has %lld elements, the most is %lld", c->g.f->name,
+                       name, (long long)mil_type_elems(t), (long long)ELEMS_MAX);
+    *port = (struct engine_port){.name = name,
+                                 .dtype = t->dtype,
+                                 .is_int = dtype_repr(t->dtype) == REPR_I32,
+                                 .rank = t->rank,
+                                 .n_elems = mil_type_elems(t)};
+    for (int i = 0; i < t->rank; i++)
+        port->dims[i] = t->dims[i];
+    return true;
+}
+
+static struct value port_value(int storage, const struct engine_port *port)
+{
+    struct value v = {.storage = storage, .repr = port->is_int ? REPR_I32 : REPR_F32, .rank = port->rank};
+    memcpy(v.dims, port->dims, sizeof v.dims);
+    dense_strides(v.rank, v.dims, v.strides);
+    return v;
+}
+
+static bool compile_inputs(struct compiler *c)
+{
+    struct engine_plan *p = c->plan;
+    const struct mil_function *f = c->g.f;
+    p->inputs = ARENA_ARRAY(c->arena, struct engine_port, f->n_inputs + 1);
+    p->states = ARENA_ARRAY(c->arena, struct plan_state, f->n_inputs + 1);
+    for (int i = 0; i < f->n_inputs; i++) {
+        const struct mil_var *v = f->inputs[i];
+        const struct mil_type *t = c->g.types[v->id];
+        const char *name = arena_strdup(c->arena, v->name);
+        if (t->kind == MIL_TYPE_STATE) {
+            struct engine_port port;
+            if (!fill_port(c, &port, name, t->elem))
+                return false;
+            if (port.dtype != MIL_FP16)
+                return err_set(c->e, ERR_UNSUPPORTED,
+                               "function %s: state %s is %s, only fp16 states are supported", f->name, name,
+                               mil_dtype_name(port.dtype));
+            struct plan_state *s = &p->states[p->n_states];
+            *s = (struct plan_state){
+                .name = name, .dtype = port.dtype, .rank = port.rank, .n_elems = port.n_elems};
+            memcpy(s->dims, port.dims, sizeof s->dims);
+            s->repr = p->precision == ENGINE_FP16 ? REPR_F16 : state_repr(&c->g, v);
+            int storage = storage_new(c, STORAGE_STATE, s->repr, port.n_elems);
+            p->storages[storage].index = p->n_states++;
+            struct value value = port_value(storage, &port);
+            value.repr = s->repr;
+            set_var(c, v, value);
+        } else {
+            struct engine_port *port = &p->inputs[p->n_inputs];
+            if (!fill_port(c, port, name, t))
+                return false;
+            int storage = storage_new(c, STORAGE_INPUT, port->is_int ? REPR_I32 : REPR_F32, port->n_elems);
+            p->storages[storage].index = p->n_inputs++;
+            set_var(c, v, port_value(storage, port));
+        }
+    }
+    return true;
+}
+
+static bool compile_outputs(struct compiler *c)
+{
+    struct engine_plan *p = c->plan;
+    const struct mil_block *b = c->g.f->block;
+    p->n_outputs = b->n_outputs;
+    p->outputs = ARENA_ARRAY(c->arena, struct engine_port, b->n_outputs + 1);
+    p->out_values = ARENA_ARRAY(c->arena, struct value, b->n_outputs + 1);
+    for (int i = 0; i < b->n_outputs; i++) {
+        const struct mil_var *var = b->outputs[i];
+        struct mil_binding binding = {.var = b->outputs[i]};
+        struct value v;
+        if (!fill_port(c, &p->outputs[i], arena_strdup(c->arena, var->name), var_type(c, var)))
+            return false;
+        c->op = graph_def(&c->g, var);
+        if (!operand_binding(c, &binding, &v) || !to_f32(c, &v))
+            return false;
+        if (p->storages[v.storage].kind != STORAGE_ARENA || !is_dense(&v)) {
+            struct value y = value_new(c, v.repr, v.rank, v.dims);
+            emit_copy(c, &v, &y);
+            v = y;
+        }
+        p->out_values[i] = v;
+    }
+    return true;
+}
+
+/* Does the description allow the shape? Enumerated shapes and ranges limit what the program leaves open; a
+ * model without a description of the input leaves it open. */
+static bool shape_is_allowed(const struct mil_model *m, const char *function, const struct engine_shape *s)
+{
+    const struct mil_function_description *d = mil_function_description_find(m, function);
+    const struct mil_feature *in = NULL;
+    for (int i = 0; d && i < d->n_inputs && !in; i++)
+        if (strcmp(d->inputs[i].name, s->input) == 0)
+            in = &d->inputs[i];
+    if (!in)
+        return true;
+    for (int i = 0; i < in->n_enumerated; i++) {
+        bool same = in->enumerated_ranks[i] == s->rank;
+        for (int k = 0; same && k < s->rank; k++)
+            same = in->enumerated[i][k] == s->dims[k];
+        if (same)
+            return true;
+    }
+    if (in->n_enumerated > 0)
+        return false;
+    for (int i = 0; i < in->n_ranges && i < s->rank; i++)
+        if (s->dims[i] < in->ranges[i].lower ||
+            (in->ranges[i].upper >= 0 && s->dims[i] > in->ranges[i].upper))
+            return false;
+    return true;
+}
+
+static bool input_types(struct compiler *c, const struct mil_function *f, const struct engine_shape *shapes,
+                        int n_shapes, const struct mil_type **types)
+{
+    for (int i = 0; i < n_shapes; i++) {
+        int k = 0;
+        while (k < f->n_inputs && strcmp(f->inputs[k]->name, shapes[i].input) != 0)
+            k++;
+        if (k == f->n_inputs || f->inputs[k]->type->kind != MIL_TYPE_TENSOR)
+            return err_set(c->e, ERR_USAGE, "function %s has no tensor input %s", f->name, shapes[i].input);
+        const struct mil_type *t = f->inputs[k]->type;
+        bool fits = t->rank == shapes[i].rank;
+        for (int d = 0; fits && d < t->rank; d++)
+            fits =
+                shapes[i].dims[d] > 0 && (t->dims[d] == MIL_DIM_UNKNOWN || t->dims[d] == shapes[i].dims[d]);
+        if (!fits || !shape_is_allowed(c->model, f->name, &shapes[i])) {
+            char asked[128] = "";
+            for (int d = 0; d < shapes[i].rank && d < MIL_RANK_MAX; d++)
+                snprintf(asked + strlen(asked), sizeof asked - strlen(asked), d ? ", %lld" : "%lld",
+                         (long long)shapes[i].dims[d]);
+            return err_set(c->e, ERR_USAGE,
+                           "function %s: the model does not allow the shape [%s] for input %s", f->name,
+                           asked, shapes[i].input);
+        }
+        types[k] = mil_type_new_tensor(c->arena, t->dtype, shapes[i].rank, shapes[i].dims);
+    }
+    return true;
+}
+
+bool engine_plan_new(struct engine_plan **out, const struct mil_model *m, const char *function,
+                     const struct engine_shape *shapes, int n_shapes, const struct engine_options *options,
+                     struct err *e)
+{
+    struct compiler c = {.model = m, .e = e};
+    const struct mil_function *f = mil_function_find(m, function);
+    const char *why = "";
+    bool ok = false;
+    *out = NULL;
+    if (!f)
+        return err_set(e, ERR_FORMAT, "%s: no function %s", m->path ? m->path : "model", function);
+    c.arena = arena_new(0);
+    c.scratch = arena_new(0);
+    c.plan = ARENA_NEW(c.arena, struct engine_plan);
+    c.plan->arena = c.arena;
+    c.plan->function = arena_strdup(c.arena, function);
+    c.plan->precision = options ? options->precision : ENGINE_DEFAULT;
+    c.plan->kernels = options && options->kernels ? options->kernels : kernel_select(&why);
+    if (!c.plan->kernels) {
+        err_set(e, ERR_USAGE, "%s", why);
+        goto done;
+    }
+    const struct mil_type **inputs = ARENA_ARRAY(c.arena, const struct mil_type *, f->n_inputs + 1);
+    const struct mil_type **types = ARENA_ARRAY(c.arena, const struct mil_type *, f->n_vars + 1);
+    if (!input_types(&c, f, shapes, n_shapes, inputs) || !mil_infer_function(f, inputs, types, c.arena, e))
+        goto done;
+    c.values = ARENA_ARRAY(c.scratch, struct value, f->n_vars + 1);
+    c.consts = ARENA_ARRAY(c.scratch, const struct mil_value *, f->n_vars + 1);
+    for (int i = 0; i < f->n_vars; i++)
+        c.values[i].storage = -1;
+    if (!graph_new(&c.g, f, types, c.scratch, e))
+        goto done;
+    for (int i = 0; i < c.g.n_ops; i++)
+        if (mil_op_is(c.g.ops[i], "const") && c.g.ops[i]->n_outputs == 1)
+            c.consts[c.g.ops[i]->outputs[0]->id] = mil_attribute(c.g.ops[i], "val");
+    if (c.plan->precision != ENGINE_FP16)
+        fuse_patterns(&c);
+    if (!compile_inputs(&c))
+        goto done;
+    if (c.plan->precision !=
+        ENGINE_DEFAULT) /* the patterns told how to hold the states; each op runs by itself */
+        memset(c.g.nodes, 0, sizeof *c.g.nodes * (size_t)c.g.n_ops);
+    for (int i = 0; i < c.g.n_ops; i++)
+        if (!emit_op(&c, i))
+            goto done;
+    if (!compile_outputs(&c))
+        goto done;
+    group_linear(&c);
+    if (!plan_memory(&c))
+        goto done;
+    /* Steps and storages grew on the heap; the finished lists move into the plan's arena. */
+    struct engine_plan *p = c.plan;
+    struct step *steps = ARENA_ARRAY(c.arena, struct step, p->n_steps + 1);
+    struct storage *storages = ARENA_ARRAY(c.arena, struct storage, p->n_storages + 1);
+    if (p->n_steps > 0)
+        memcpy(steps, p->steps, sizeof *steps * (size_t)p->n_steps);
+    if (p->n_storages > 0)
+        memcpy(storages, p->storages, sizeof *storages * (size_t)p->n_storages);
+    free(p->steps);
+    free(p->storages);
+    p->steps = steps;
+    p->storages = storages;
+    for (int i = 0; i < p->n_steps; i++)
+        if (p->steps[i].label)
+            p->steps[i].label = arena_strdup(c.arena, p->steps[i].label);
+    ok = true;
+    *out = p;
+done:
+    if (!ok) {
+        free(c.plan->steps);
+        free(c.plan->storages);
+        arena_free(c.arena);
+    }
+    arena_free(c.scratch);
+    if (!ok)
+        err_wrap(e, "%s", m->path ? m->path : "model");
+    return ok;
+}
