@@ -401,6 +401,7 @@ static char *find_in_folder(const char *folder, struct err *e)
     static const char *const preferred[] = {"model.safetensors", "model.safetensors.index.json"};
     char *found = NULL;
     int n_indexes = 0, n_files = 0, n_torch = 0;
+    bool is_package = false;
     const char *index = NULL, *file = NULL;
     struct path_list list = {0};
     if (!path_list_read(&list, folder, e))
@@ -418,6 +419,7 @@ static char *find_in_folder(const char *folder, struct err *e)
             file = name;
             n_files++;
         }
+        is_package = is_package || strcmp(name, "meta.yaml") == 0;
         n_torch += has_suffix(name, ".bin") || has_suffix(name, ".pth") || has_suffix(name, ".pt");
     }
     if (!found && (n_indexes == 1 || (n_indexes == 0 && n_files == 1)))
@@ -432,8 +434,8 @@ static char *find_in_folder(const char *folder, struct err *e)
         err_set(e, ERR_UNSUPPORTED, "%s: expected safetensors weights, found only PyTorch's (.bin, .pt)",
                 folder);
     else if (!found)
-        err_set(e, ERR_FORMAT, "%s: expected a checkpoint with model.safetensors, found no safetensors file",
-                folder);
+        err_set(e, ERR_FORMAT, "%s: expected a checkpoint with model.safetensors, found %s", folder,
+                is_package ? "a package (meta.yaml)" : "no safetensors file");
     path_list_free(&list);
     return found;
 }

@@ -459,6 +459,9 @@ static void test_folders(void **state)
     ASSERT_OK(folder_make(files_path("folder"), e));
     e = open_fails(files_path("folder"));
     expect_message(&e, ERR_FORMAT, "folder", "no safetensors file", NULL);
+    files_put(files_path("folder/meta.yaml"), "x", 1);
+    e = open_fails(files_path("folder"));
+    expect_message(&e, ERR_FORMAT, "folder", "found a package", NULL);
     files_put(files_path("folder/pytorch_model.bin"), "x", 1);
     e = open_fails(files_path("folder"));
     expect_message(&e, ERR_UNSUPPORTED, "folder", "PyTorch", NULL);
