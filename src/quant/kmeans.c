@@ -355,8 +355,9 @@ void cluster_kmeans(const struct cluster_points *p, const double *value, struct 
     }
     if (wanted == n)
         return;
-    /* The reach among all points is a step of the candidates; for few clusters, of which each boundary matters, ten. */
-    int steps = is_few ? 10 : 1;
+    /* The reach among all points is a step of the candidates; for few clusters, of which each boundary matters, three
+     * quarters of a cluster. */
+    int steps = is_few ? 3 * CANDIDATES_PER_CLUSTER_OF_FEW / 4 : 1;
     for (int r = 1; r < k; r++) {
         int c = boundary[r], below = m->candidates[c] - m->candidates[c - 1],
             above = m->candidates[c + 1] - m->candidates[c];
