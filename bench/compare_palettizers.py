@@ -157,7 +157,7 @@ def main():
     print(f"coremltools: about {total / args.threads:.0f} s on {args.threads} threads: {total / args.threads / seconds:.1f} times as long; "
           f"{cpu_total:.0f} s of processor time: {cpu_total / cpu_seconds:.1f} times as much")
     ratios = sorted((ours / theirs, op) for op, (ours, theirs) in errors.items())
-    print(f"squared error, milkit / coremltools: {ratios[0][0]:.6f} to {ratios[-1][0]:.6f} ({ratios[-1][1]}), {len(ratios)} weights")
+    print(f"squared error, milkit / coremltools: {ratios[0][0]:.9f} to {ratios[-1][0]:.9f} ({ratios[-1][1]}), {len(ratios)} weights")
     best = {t["name"]: t["mean_squared_error"] for p in exact["parts"] for t in p["tensors"]}
     over = [t["mean_squared_error"] / best[t["name"]] for p in report["parts"] if "FFN" in p["name"] for t in p["tensors"] if t["name"] in best]
     print(f"squared error, milkit / exact: {min(over):.6f} to {max(over):.6f} on the {len(over)} weights of the first layer")

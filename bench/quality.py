@@ -27,8 +27,7 @@ def evaluate(package, *options):
 base, _ = convert("fp16")
 fp16 = evaluate(base)["perplexity"]
 rows = []
-cases = [(w, g, "kmeans") for w in (8, 6, 4, 3, 2, 1) for g in (8, 1, 0)]
-cases += [(3, 8, "exact"), (4, 8, "exact"), (6, 8, "exact")]
+cases = [(w, g, m) for w in (8, 6, 4, 3, 2, 1) for g in (8, 1, 0) for m in ("kmeans", "exact")]
 squared = {}  # (width, group, method) -> squared error of all palettized weights
 for width, group, method in cases:
     lut = f"{width},{group}"
