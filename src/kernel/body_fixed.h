@@ -116,26 +116,23 @@ static ALWAYS_INLINE void reduce_eight(__m256i *low, __m256i *high, const __m256
 }
 
 static ALWAYS_INLINE void sum_row_blocks(char *lanes, const struct fixed_weight *w, int64_t o, const char *x,
-                                         struct fixed_tables *t, int bits, bool is_identity, bool by_unit)
+                                         const struct fixed_tables *t, int bits, bool is_identity,
+                                         bool by_unit)
 {
     const int block_bytes = FIXED_BLOCK / 8 * bits;
     int64_t n_blocks = blocks_of(w->n_in), bit = o * w->n_in * bits;
     int64_t n_in_place = bit % 8 == 0 ? w->n_in / FIXED_BLOCK : 0, b = 0;
-    int64_t at = bit / 8, end = (w->n_out * w->n_in * bits + 7) / 8 - overread_of(bits, true);
-    const uint8_t *p = w->indices + at;
-    if (n_in_place > 0 && at + n_in_place * block_bytes > end)
-        n_in_place--;
-    for (; b < n_in_place; b++, x += X_BLOCK, p += block_bytes, at += block_bytes) {
+    const uint8_t *p = w->indices + bit / 8;
+    for (; b < n_in_place; b++, x += X_BLOCK, p += block_bytes) {
         UNROLL_ALL
         for (int ahead = 0; ahead < block_bytes; ahead += 64)
             _mm_prefetch((const char *)p + ahead + FIXED_PREFETCH, _MM_HINT_T0);
-        lanes = sum_block(lanes, p, at + 2 * block_bytes <= end ? p + block_bytes : NULL, x, t, bits,
-                          is_identity, by_unit);
+        lanes = sum_block(lanes, p, x, t, bits, is_identity, by_unit);
     }
     for (; b < n_blocks; b++, x += X_BLOCK) {
         uint8_t copy[FIXED_BLOCK];
         copy_block(copy, w, o, b, bits);
-        lanes = sum_block(lanes, copy, NULL, x, t, bits, is_identity, by_unit);
+        lanes = sum_block(lanes, copy, x, t, bits, is_identity, by_unit);
     }
 }
 
@@ -167,6 +164,39 @@ static ALWAYS_INLINE __m256 add_halves(__m256 acc, __m256i *carry, const __m256i
     return acc;
 }
 
+/* acc + S * s_b, or S * (s_b * scale), for the halves low and high of block b of the rows o[]. */
+static ALWAYS_INLINE __m256 add_block(__m256 acc, const __m256i half[2], int64_t b,
+                                      const struct x_block *tail, const struct fixed_weight *w,
+                                      const int64_t o[TOGETHER], bool is_identity)
+{
+    __m256 factor = _mm256_set1_ps(tail->scale);
+    __m256i sum = _mm256_add_epi32(half[0], half[1]);
+    sum = _mm256_sub_epi32(sum, _mm256_set1_epi32(tail->correction[is_identity]));
+    if (w->scale_block > 0)
+        factor = _mm256_mul_ps(factor, block_scales(w, o, b * FIXED_BLOCK / w->scale_block));
+    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), factor, acc);
+}
+
+/* The n rows o[] from their sums over all blocks. */
+static ALWAYS_INLINE void write_rows(float *y, __m256 acc, const struct fixed_weight *w, const float *bias,
+                                     const int64_t o[TOGETHER], int64_t n)
+{
+    float results[TOGETHER];
+    int64_t scale_begin = 0, scale_end = 0; /* rows of `scale`: divisions are slow */
+    float scale = 256.0f;
+    _mm256_storeu_ps(results, acc);
+    for (int64_t r = 0; r < n; r++) {
+        if (w->scale_block == 0 && (o[r] < scale_begin || o[r] >= scale_end)) {
+            int64_t at = o[r] / w->rows_per_scale;
+            scale_begin = at * w->rows_per_scale;
+            scale_end = scale_begin + w->rows_per_scale;
+            scale = 256.0f * w->scales[at];
+        }
+        float sum = results[r] * scale;
+        y[o[r]] = bias ? sum + bias[o[r]] : sum;
+    }
+}
+
 static void finish_rows(float *y, const char *lanes, const struct fixed_weight *w, const float *bias,
                         const char *x, const int64_t o[TOGETHER], int64_t n, bool is_identity, int columns)
 {
@@ -178,29 +208,20 @@ static void finish_rows(float *y, const char *lanes, const struct fixed_weight *
     for (int64_t b = 0; b < n_blocks; b++, x += X_BLOCK) {
         struct x_block tail;
         memcpy(&tail, x + X_TAIL, sizeof tail);
-        __m256 factor = _mm256_set1_ps(tail.scale);
         for (int u = 0; u < n_pieces; u++, lanes += TOGETHER * LANES_BYTES) {
             __m256i half[2], sums[TOGETHER];
             for (int r = 0; r < TOGETHER; r++)
                 sums[r] = load_i(lanes + r * LANES_BYTES);
             reduce_eight(&half[0], &half[1], sums);
             if (by_unit) {
-                acc = add_halves(acc, &carry, half, b * FIXED_BLOCK + u * 2 * columns, columns, factor, w, o);
+                acc = add_halves(acc, &carry, half, b * FIXED_BLOCK + u * 2 * columns, columns,
+                                 _mm256_set1_ps(tail.scale), w, o);
                 continue;
             }
-            __m256i sum = _mm256_add_epi32(half[0], half[1]);
-            sum = _mm256_sub_epi32(sum, _mm256_set1_epi32(tail.correction[is_identity]));
-            if (w->scale_block > 0)
-                factor = _mm256_mul_ps(factor, block_scales(w, o, b * FIXED_BLOCK / w->scale_block));
-            acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), factor, acc);
+            acc = add_block(acc, half, b, &tail, w, o, is_identity);
         }
     }
-    float results[TOGETHER];
-    _mm256_storeu_ps(results, acc);
-    for (int64_t r = 0; r < n; r++) {
-        float sum = results[r] * (w->scale_block > 0 ? 256.0f : 256.0f * w->scales[o[r] / w->rows_per_scale]);
-        y[o[r]] = bias ? sum + bias[o[r]] : sum;
-    }
+    write_rows(y, acc, w, bias, o, n);
 }
 
 /* The rows of [begin, end) in the order of the walk: stream s takes the s-th part of them; streams take turns. Row i of
@@ -219,8 +240,7 @@ static ALWAYS_INLINE void fixed_row(float *y, const char *x, const struct fixed_
     char *lanes = scratch;
     struct fixed_tables tables;
     const int8_t *loaded = table_of(w, begin);
-    start_tables(&tables);
-    load_tables(&tables, loaded, bits, true);
+    load_tables(&tables, loaded, bits);
     for (int64_t i = 0; i < per_stream * FIXED_STREAMS;) {
         int64_t o[TOGETHER], n = 0;
         for (; n < TOGETHER && i < per_stream * FIXED_STREAMS; i++) {
@@ -229,7 +249,7 @@ static ALWAYS_INLINE void fixed_row(float *y, const char *x, const struct fixed_
                 continue;
             const int8_t *table = table_of(w, o[n]);
             if (table != loaded)
-                load_tables(&tables, table, bits, true);
+                load_tables(&tables, table, bits);
             loaded = table;
             sum_row_blocks(lanes + n * LANES_BYTES, w, o[n], x, &tables, bits, is_identity, by_unit);
             n++;
@@ -239,6 +259,10 @@ static ALWAYS_INLINE void fixed_row(float *y, const char *x, const struct fixed_
         finish_rows(y, lanes, w, bias, x, o, n, is_identity, half_columns(bits));
     }
 }
+
+#if FIXED_SPREAD
+#include "kernel/fixed_spread.h"
+#endif
 
 /* ---- several activation rows ---- */
 
@@ -283,12 +307,12 @@ static ALWAYS_INLINE void decode_rows(char *planes, const struct fixed_weight *w
     uint8_t copy[FIXED_BLOCK];
     struct fixed_tables tables;
     const int8_t *loaded = table_of(w, first);
-    load_tables(&tables, loaded, bits, false);
+    load_tables(&tables, loaded, bits);
     for (int64_t r = 0; r < n; r++) {
         const int8_t *table = table_of(w, first + r);
         const uint8_t *p = block_bytes(w, first + r, b, copy, bits);
         if (table != loaded)
-            load_tables(&tables, table, bits, false);
+            load_tables(&tables, table, bits);
         loaded = table;
         decode_block(planes + r * DECODED_BLOCK, p, &tables, bits, is_identity);
     }
@@ -332,6 +356,12 @@ static ALWAYS_INLINE void fixed_of(float *y, int64_t y_stride, const char *x, co
                                    const float *bias, int64_t n_rows, int64_t begin, int64_t end,
                                    void *scratch, int bits, bool is_identity, bool by_unit)
 {
+#if FIXED_SPREAD
+    if (bits == 6 && n_rows == 1) {
+        fixed_row_spread(y, x, w, bias, begin, end);
+        return;
+    }
+#endif
     if (n_rows == 1) {
         fixed_row(y, x, w, bias, begin, end, scratch, bits, is_identity, by_unit);
         return;

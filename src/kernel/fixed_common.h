@@ -8,6 +8,9 @@
 #include <string.h>
 #include "kernel/kernel_internal.h"
 
+#ifndef FIXED_SPREAD
+#define FIXED_SPREAD 0 /* 1: bits are deposited (pdep) by one fast instruction */
+#endif
 /* Weight rows whose sums are finished together, and rows decoded at once for several activation rows. */
 #define TOGETHER 8
 #define LANES_BYTES 32

@@ -7,8 +7,7 @@
  * bytes, and its 128-bit lane h holds the unit's h-th half of neighbouring columns, whence scales for blocks of
  * columns can be applied to halves of a unit.
  *
- * With FIXED_SPREAD, products of 6-bit weights with one activation row (is_spread) do otherwise: integer instructions spread
- * the indices of the next block to a byte each while vectors work on this one, so that slots hold neighbouring columns.
+ * With FIXED_SPREAD, products of 6-bit weights with one activation row (is_spread) do otherwise: fixed_spread.h.
  *
  * A slot's table entries are two byte planes, hi and lo + 128, whose bytes interleaved are the 16-bit w + 128. For one
  * activation row the sum of 128 * x.hi is taken off at the end of the block; for several, where weights are
@@ -29,9 +28,6 @@
 #define X_BLOCK 1600
 #define SLOTS (FIXED_BLOCK / 32)
 #define STEP_UNITS 1 /* units of which sum_units yields the sums */
-#ifndef FIXED_SPREAD
-#define FIXED_SPREAD 0 /* 1: bits are deposited (pdep) by one fast instruction */
-#endif
 
 /* Units of a block: what is decoded at once. */
 static ALWAYS_INLINE int units_of(int bits, bool is_identity)
@@ -42,12 +38,6 @@ static ALWAYS_INLINE int units_of(int bits, bool is_identity)
 static ALWAYS_INLINE bool is_spread(int bits, bool is_row)
 {
     return FIXED_SPREAD && bits == 6 && is_row;
-}
-
-/* Bytes behind a block that are read with it. */
-static ALWAYS_INLINE int overread_of(int bits, bool is_row)
-{
-    return is_spread(bits, is_row) ? 2 : 0;
 }
 
 static int slot_column(int bits, int slot, int p)
@@ -120,26 +110,11 @@ static ALWAYS_INLINE void read_place(const char *x, int place, int *hi, int *q)
 /* ---- tables ---- */
 
 /* Tables of at most 16 entries: entry 0, repeated to 16. Larger ones: chains of four sixteens, each but the last xor the next
- * (look_up_chains). Of 64 entries: 0-3 the table, 4-7 the table by the index rotated right by 2 (not for is_spread).
+ * (look_up_chains). Of 64 entries: 0-3 the table, 4-7 the table by the index rotated right by 2.
  * Of 256: four chains. */
 struct fixed_tables {
     __m256i hi[16], lo[16];
-#if FIXED_SPREAD
-    uint8_t spread[2][FIXED_BLOCK]; /* [turn]: the indices of the block at spread_from */
-    const uint8_t *spread_from;
-    bool turn;
-#endif
 };
-
-/* Before the first row. */
-static ALWAYS_INLINE void start_tables(struct fixed_tables *t)
-{
-#if FIXED_SPREAD
-    t->spread_from = NULL;
-    t->turn = false;
-#endif
-    (void)t;
-}
 
 static ALWAYS_INLINE __m256i load_sixteen(const int8_t *table, int bits)
 {
@@ -181,9 +156,9 @@ static ALWAYS_INLINE void load_plane(__m256i t[16], const int8_t *table, int bit
     }
 }
 
-static ALWAYS_INLINE void load_tables(struct fixed_tables *t, const int8_t *table, int bits, bool is_row)
+static ALWAYS_INLINE void load_tables(struct fixed_tables *t, const int8_t *table, int bits)
 {
-    bool is_rotated = bits == 6 && !is_spread(bits, is_row);
+    bool is_rotated = bits == 6;
     load_plane(t->hi, table, bits, _mm256_setzero_si256(), is_rotated);
     load_plane(t->lo, table + (1 << bits), bits, _mm256_set1_epi8(-128), is_rotated);
 }
@@ -416,76 +391,13 @@ static ALWAYS_INLINE void decode_block(char *planes, const uint8_t *p, const str
 
 /* ---- sums ---- */
 
-#if FIXED_SPREAD
-/* 32 indices of 6 bits, a byte each. */
-static ALWAYS_INLINE void spread_slot(uint8_t *to, const uint8_t *p, int slot)
-{
-    UNROLL_ALL
-    for (int k = 4 * slot; k < 4 * slot + 4; k++) {
-        uint64_t eight;
-        memcpy(&eight, p + 6 * k, 8);
-        eight = _pdep_u64(eight, UINT64_C(0x3f3f3f3f3f3f3f3f));
-        memcpy(to + 8 * k, &eight, 8);
-    }
-}
-
-/* Entries of one slot as look_up_chains finds them, of tables that stay in registers. */
-static ALWAYS_INLINE void look_up_spread(struct sink *to, int slot, const __m256i t_hi[4],
-                                         const __m256i t_lo[4], __m256i index)
-{
-    __m256i hi = _mm256_shuffle_epi8(t_hi[3], index), lo = _mm256_shuffle_epi8(t_lo[3], index);
-    UNROLL_ALL
-    for (int k = 2; k >= 0; k--) {
-        __m256i at = in_register(_mm256_add_epi8(index, _mm256_set1_epi8((char)(112 - 16 * k))));
-        hi = in_register(_mm256_xor_si256(hi, _mm256_shuffle_epi8(t_hi[k], at)));
-        lo = in_register(_mm256_xor_si256(lo, _mm256_shuffle_epi8(t_lo[k], at)));
-    }
-    sink_slot(to, slot, hi, lo, false);
-}
-
-/* A block whose indices were spread while the one before was summed, if that one's `next` said so. A byte is read back as
- * part of a vector only a block later: sooner the processor would wait for the bytes to be stored. */
-static ALWAYS_INLINE void sum_spread(struct sink *to, const uint8_t *p, const uint8_t *next,
-                                     struct fixed_tables *t)
-{
-    uint8_t *now = t->spread[t->turn], *later = t->spread[!t->turn];
-    __m256i hi[4], lo[4];
-    UNROLL_ALL
-    for (int k = 0; k < 4; k++) {
-        hi[k] = in_register(t->hi[k]);
-        lo[k] = in_register(t->lo[k]);
-    }
-    if (t->spread_from != p) {
-        for (int s = 0; s < SLOTS; s++)
-            spread_slot(now, p, s);
-    }
-    t->spread_from = next;
-    t->turn = !t->turn;
-    const uint8_t *from = next ? next : p;
-    UNROLL_ALL
-    for (int s = 0; s < SLOTS; s++) {
-        look_up_spread(to, s, hi, lo, load_i(now + 32 * s));
-        spread_slot(later, from, s);
-    }
-}
-#endif
-
 /* A block of one weight row with one activation row: eight lanes of sums for the whole block or for each unit, every
- * TOGETHER * LANES_BYTES. Returns what follows the last. next: the block at which this will be called next, as far
- * as known, or NULL; what overread_of says is readable behind it. */
-static ALWAYS_INLINE char *sum_block(char *lanes, const uint8_t *p, const uint8_t *next, const char *x,
-                                     struct fixed_tables *t, int bits, bool is_identity, bool by_unit)
+ * TOGETHER * LANES_BYTES. Returns what follows the last. */
+static ALWAYS_INLINE char *sum_block(char *lanes, const uint8_t *p, const char *x,
+                                     const struct fixed_tables *t, int bits, bool is_identity, bool by_unit)
 {
     const int n_units = units_of(bits, is_identity);
     struct sink to = {.is_sum = true, .x = x, .sum = _mm256_setzero_si256()};
-#if FIXED_SPREAD
-    if (is_spread(bits, true)) {
-        sum_spread(&to, p, next, t);
-        store_i(lanes, to.sum);
-        return lanes + TOGETHER * LANES_BYTES;
-    }
-#endif
-    (void)next;
     UNROLL_ALL
     for (int u = 0; u < n_units; u++) {
         decode_unit(&to, p, u, t, bits, is_identity);

@@ -35,14 +35,6 @@ static int slot_column(int bits, int slot, int p)
     }
 }
 
-/* Bytes behind a block that are read with it. */
-static ALWAYS_INLINE int overread_of(int bits, bool is_row)
-{
-    (void)bits;
-    (void)is_row;
-    return 0;
-}
-
 static int place_column(int bits, int place, bool is_row)
 {
     (void)is_row;
@@ -100,11 +92,6 @@ struct fixed_tables {
     __m512i hi[4], lo[4];
 };
 
-static ALWAYS_INLINE void start_tables(struct fixed_tables *t)
-{
-    (void)t;
-}
-
 static ALWAYS_INLINE void load_plane(__m512i t[4], const int8_t *table, int bits)
 {
     const int n = bits == 8 ? 4 : 1, period = 1 << bits;
@@ -123,9 +110,8 @@ static ALWAYS_INLINE void load_plane(__m512i t[4], const int8_t *table, int bits
     }
 }
 
-static ALWAYS_INLINE void load_tables(struct fixed_tables *t, const int8_t *table, int bits, bool is_row)
+static ALWAYS_INLINE void load_tables(struct fixed_tables *t, const int8_t *table, int bits)
 {
-    (void)is_row;
     load_plane(t->hi, table, bits);
     load_plane(t->lo, table + (1 << bits), bits);
 }
@@ -258,10 +244,9 @@ static ALWAYS_INLINE int step_slots(int bits)
 
 /* A block of one weight row with one activation row: eight lanes of sums for the whole block or for each unit, every
  * TOGETHER * LANES_BYTES. Returns what follows the last. */
-static ALWAYS_INLINE char *sum_block(char *lanes, const uint8_t *p, const uint8_t *next, const char *x,
+static ALWAYS_INLINE char *sum_block(char *lanes, const uint8_t *p, const char *x,
                                      const struct fixed_tables *t, int bits, bool is_identity, bool by_unit)
 {
-    (void)next;
     const int step = by_unit ? step_slots(bits) : SLOTS;
     UNROLL_ALL
     for (int first = 0; first < SLOTS; first += step) {

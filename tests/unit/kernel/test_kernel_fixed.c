@@ -194,6 +194,21 @@ static void check_small_blocks(const struct kernels *k)
     }
 }
 
+/* Many blocks, of which a walk over several rows at a time meets the first, those between and the last, with tables that
+ * change at the walk's steps and between them. */
+static void check_long_rows(const struct kernels *k)
+{
+    static const int64_t columns[] = {1280, 1536, 1540, 1542}, groups[] = {0, 1, 5, 8};
+    struct random_state r = {0x2ffd72dbd01adfb7u};
+    for (int round = 0; round < 48; round++) {
+        struct guard_pool pool = {.n = 0};
+        struct fixed_case c = make_case(&pool, &r, widths[round % 6], 29, columns[round / 6 % 4], 1,
+                                        groups[random_bits(&r) % 4], 8, 0, TABLE_RANDOM, NUMBERS_PLAIN);
+        check_case(&pool, &r, k, kernel_table(KERNEL_SCALAR), &c);
+        guard_free_all(&pool);
+    }
+}
+
 static void test_levels_agree(void **state)
 {
     (void)state;
@@ -205,6 +220,7 @@ static void test_levels_agree(void **state)
     for (int i = 0; (k = kernel_variant(i)); i++) {
         check_level(k);
         check_many_rows(k);
+        check_long_rows(k);
         check_small_blocks(k);
     }
 }
