@@ -110,8 +110,8 @@ static ALWAYS_INLINE void read_place(const char *x, int place, int *hi, int *q)
 /* ---- tables ---- */
 
 /* Tables of at most 16 entries: entry 0, repeated to 16. Larger ones: chains of four sixteens, each but the last xor the next
- * (look_up_chains). Of 64 entries: 0-3 the table, 4-7 the table by the index rotated right by 2.
- * Of 256: four chains. */
+ * (look_up_chains). Of 64 entries: 0-3 the table, 4-7 the table by the index rotated right by 2. Of 256: four
+ * chains. */
 struct fixed_tables {
     __m256i hi[16], lo[16];
 };
@@ -142,15 +142,14 @@ static ALWAYS_INLINE void rotate_table(__m256i to[4], const __m256i from[4])
     to[3] = _mm256_unpackhi_epi64(ab23, cd23);
 }
 
-static ALWAYS_INLINE void load_plane(__m256i t[16], const int8_t *table, int bits, __m256i flip,
-                                     bool is_rotated)
+static ALWAYS_INLINE void load_plane(__m256i t[16], const int8_t *table, int bits, __m256i flip)
 {
     const int n = bits <= 4 ? 1 : 1 << (bits - 4);
     for (int k = 0; k < n; k++)
         t[k] = _mm256_xor_si256(load_sixteen(table + 16 * k, bits), flip);
-    if (is_rotated)
+    if (bits == 6)
         rotate_table(t + 4, t);
-    for (int k = 0; bits > 4 && k < (bits == 8 ? 16 : is_rotated ? 8 : 4); k++) {
+    for (int k = 0; bits > 4 && k < (bits == 6 ? 8 : 16); k++) {
         if (k % 4 < 3)
             t[k] = _mm256_xor_si256(t[k], t[k + 1]);
     }
@@ -158,9 +157,8 @@ static ALWAYS_INLINE void load_plane(__m256i t[16], const int8_t *table, int bit
 
 static ALWAYS_INLINE void load_tables(struct fixed_tables *t, const int8_t *table, int bits)
 {
-    bool is_rotated = bits == 6;
-    load_plane(t->hi, table, bits, _mm256_setzero_si256(), is_rotated);
-    load_plane(t->lo, table + (1 << bits), bits, _mm256_set1_epi8(-128), is_rotated);
+    load_plane(t->hi, table, bits, _mm256_setzero_si256());
+    load_plane(t->lo, table + (1 << bits), bits, _mm256_set1_epi8(-128));
 }
 
 /* ---- decoding ---- */
