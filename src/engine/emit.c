@@ -178,9 +178,6 @@ static void run_copy(const struct step *s, struct engine_run *r, int i_thread, i
     }
 }
 
-/* Elements from which a step is worth more than one thread. */
-#define PARALLEL_ELEMS 16384
-
 void emit_copy(struct compiler *c, const struct value *from, const struct value *to)
 {
     struct copy_params *p = ARENA_NEW(c->arena, struct copy_params);

@@ -231,6 +231,8 @@ struct value value_new(struct compiler *c, enum repr repr, int rank, const int64
 struct value value_new_like(struct compiler *c, enum repr repr, int rank, const int64_t *dims,
                             const struct value *like);
 struct step *step_new(struct compiler *c, const char *name, step_fn run);
+/* Elements from which a step is worth more than one thread. */
+#define PARALLEL_ELEMS 16384
 void step_in(struct compiler *c, struct step *s, struct value v);
 void step_out(struct compiler *c, struct step *s, struct value v);
 

@@ -27,12 +27,16 @@ static const struct mil_op *member(struct window *w, const struct mil_var *v, en
     return op;
 }
 
-/* v is [1, heads, rows, d] of fp16. */
-static bool is_part(const struct window *w, const struct mil_var *v, int64_t rows)
+/* [1, heads, rows, d] of fp16 */
+static bool is_part_type(const struct window *w, const struct mil_type *t, int64_t rows)
 {
-    const struct mil_type *t = v ? var_type(w->c, v) : NULL;
     return t && t->kind == MIL_TYPE_TENSOR && t->dtype == MIL_FP16 && t->rank == 4 && t->dims[0] == 1 &&
            t->dims[1] == w->state->dims[1] && t->dims[2] == rows && t->dims[3] == w->state->dims[3];
+}
+
+static bool is_part(const struct window *w, const struct mil_var *v, int64_t rows)
+{
+    return v && is_part_type(w, var_type(w->c, v), rows);
 }
 
 /* The op begins at these constants and goes in steps of 1 without masks. */
@@ -47,10 +51,8 @@ static bool begins_at(const struct window *w, const struct mil_op *op, int64_t s
 static bool is_zeros(const struct window *w, const struct mil_binding *b, int64_t rows)
 {
     const struct mil_value *v = b->value ? b->value : b->var ? w->c->consts[b->var->id] : NULL;
-    const struct mil_type *t = v ? v->type : NULL;
     const unsigned char *bytes = v && v->kind != MIL_VALUE_WEIGHT ? v->data : NULL;
-    if (!bytes || t->kind != MIL_TYPE_TENSOR || t->dtype != MIL_FP16 || t->rank != 4 || t->dims[0] != 1 ||
-        t->dims[1] != w->state->dims[1] || t->dims[2] != rows || t->dims[3] != w->state->dims[3])
+    if (!bytes || !is_part_type(w, v->type, rows))
         return false;
     for (int64_t i = 0; i < 2 * v->n_elems; i++)
         if (bytes[i])

@@ -52,7 +52,7 @@ static struct value mask_range(struct compiler *c, const struct value *mask, int
     s->i[0] = n_rows;
     s->i[1] = n;
     s->i[2] = stride;
-    s->serial = n_rows * n < 16384;
+    s->serial = n_rows * n < PARALLEL_ELEMS;
     step_in(c, s, *mask);
     step_out(c, s, m->range);
     return m->range;
@@ -228,7 +228,7 @@ bool emit_rope(struct compiler *c, const struct fused *f)
     p->table_row = f->pairs;
     struct step *s = step_new(c, "rope", run_rope);
     s->params = p;
-    s->serial = value_elems(&y) < 16384;
+    s->serial = value_elems(&y) < PARALLEL_ELEMS;
     for (int i = 0; i < 3; i++)
         step_in(c, s, x[i]);
     step_out(c, s, y);

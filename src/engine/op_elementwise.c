@@ -7,8 +7,6 @@
 #include <string.h>
 #include "engine/engine_int.h"
 
-#define PARALLEL_ELEMS 16384
-
 struct elementwise {
     int id; /* enum mil_op_id */
     int n_operands;

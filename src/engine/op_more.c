@@ -4,8 +4,6 @@
 #include <string.h>
 #include "engine/engine_int.h"
 
-#define PARALLEL_ELEMS 16384
-
 /* ---- known before the run ---- */
 
 /* A constant of the plan with n elements of 4 bytes; the caller fills *data. */

@@ -136,7 +136,7 @@ bool emit_tile(struct compiler *c, const struct mil_op *op)
         memcpy(p->strides, x.strides, sizeof p->strides);
         struct step *s = step_new(c, "tile", run_tile);
         s->params = p;
-        s->serial = value_elems(&y) < 16384;
+        s->serial = value_elems(&y) < PARALLEL_ELEMS;
         step_in(c, s, x);
         step_out(c, s, y);
     }
@@ -203,7 +203,7 @@ bool emit_gather(struct compiler *c, const struct mil_op *op)
         s->i[3] *= x.dims[i];
     s->i[1] = x.dims[axis];
     s->i[2] = s->i[4] > 0 ? value_elems(&indices) / s->i[4] : 0;
-    s->serial = value_elems(&y) < 16384;
+    s->serial = value_elems(&y) < PARALLEL_ELEMS;
     step_in(c, s, x);
     step_in(c, s, indices);
     step_out(c, s, y);

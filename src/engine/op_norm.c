@@ -105,7 +105,7 @@ bool emit_rms_norm(struct compiler *c, const struct fused *f)
     p->eps = (float)f->eps;
     struct step *s = step_new(c, "rms norm", run_rms_norm);
     s->params = p;
-    s->serial = value_elems(&x) < 16384;
+    s->serial = value_elems(&x) < PARALLEL_ELEMS;
     step_in(c, s, x);
     step_out(c, s, y);
     set_var(c, f->out, y);
@@ -162,8 +162,10 @@ bool emit_layer_norm(struct compiler *c, const struct mil_op *op)
     if (!operand_f32(c, op, "x", &x) || !arg_ints(c, op, "axes", axes, &n) ||
         !arg_float(c, op, "epsilon", 1e-5, &eps))
         return false;
-    if (x.repr != REPR_F32 || !last_axes(c, &x, axes, n) || !rows_new(c, &x, &y, &p))
-        return x.repr == REPR_F32 ? false : compile_fail(c, ERR_UNSUPPORTED, "integer operand");
+    if (x.repr != REPR_F32)
+        return compile_fail(c, ERR_UNSUPPORTED, "integer operand");
+    if (!last_axes(c, &x, axes, n) || !rows_new(c, &x, &y, &p))
+        return false;
     const char *const names[2] = {"gamma", "beta"};
     for (int i = 0; i < 2; i++) {
         if (!operand_optional(c, op, names[i], &v, &present) || (present && !to_f32(c, &v)))
@@ -177,7 +179,7 @@ bool emit_layer_norm(struct compiler *c, const struct mil_op *op)
     p->eps = (float)eps;
     struct step *s = step_new(c, "layer norm", run_layer_norm);
     s->params = p;
-    s->serial = value_elems(&x) < 16384;
+    s->serial = value_elems(&x) < PARALLEL_ELEMS;
     step_in(c, s, x);
     step_out(c, s, y);
     struct value shaped;

@@ -202,7 +202,7 @@ bool emit_reduce(struct compiler *c, const struct mil_op *op)
         return compile_fail(c, ERR_FORMAT, "its declared result shape is not what the reduction gives");
     struct step *s = step_new(c, op->info->name, run_reduce);
     s->params = p;
-    s->serial = value_elems(&x) < 16384;
+    s->serial = value_elems(&x) < PARALLEL_ELEMS;
     step_in(c, s, x);
     step_out(c, s, y);
     set_output(c, op, 0, y);

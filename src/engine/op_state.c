@@ -249,7 +249,7 @@ static bool emit_update_into(struct compiler *c, const struct mil_op *op, const 
         step_new(c, c->plan->storages[target->storage].kind == STORAGE_STATE ? "write state" : "slice update",
                  run_slice_update);
     s->params = p;
-    s->serial = value_elems(&update) < 16384;
+    s->serial = value_elems(&update) < PARALLEL_ELEMS;
     step_in(c, s, update);
     step_in(c, s, begin);
     step_out(c, s, *target);
@@ -374,7 +374,7 @@ bool emit_window(struct compiler *c, const struct fused *f)
     struct step *s = step_new(c, "write window", run_window);
     s->params = p;
     s->label = f->in[0]->name;
-    s->serial = value_elems(&x[1]) < 16384;
+    s->serial = value_elems(&x[1]) < PARALLEL_ELEMS;
     for (int i = 1; i < n; i++)
         step_in(c, s, x[i]);
     step_out(c, s, slot);
