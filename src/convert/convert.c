@@ -525,7 +525,7 @@ static bool run(struct conversion *c, struct convert_report *report, struct err 
         return false;
     if (o->choose && makes_chunks(&c->only) && !o->choose(o->choose_context, c->model, &c->choices, e))
         return false;
-    if (!(o->chunks_auto ? build_auto(c, e) : build_parts(c, e)) || !check_selection(c, e))
+    if (!(o->chunks_auto ? build_auto(c, e) && check_selection(c, e) : build_parts(c, e)))
         return false;
     warn_about_parts(c);
     if (!pool_new(&c->pool, o->n_threads, e) || !open_work(c, e) || !write_package(c, report, e))
