@@ -84,6 +84,18 @@ static inline void feed(struct session *s, const int32_t *ids, size_t n, enum se
     ASSERT_OK(session_feed(s, ids, n, mode, NULL, NULL, NULL, e));
 }
 
+/* After these tokens in a session of their own. */
+static inline struct moment moment_fresh(struct model *m, const int32_t *ids, size_t n,
+                                         enum session_mode mode)
+{
+    struct session *s = NULL;
+    ASSERT_OK(session_new(&s, m, e));
+    feed(s, ids, n, mode);
+    struct moment t = moment_take(s, m);
+    session_free(s);
+    return t;
+}
+
 /* Ids that repeat late. */
 static inline void make_ids(int32_t *ids, size_t n, int64_t vocab_size, uint32_t seed)
 {

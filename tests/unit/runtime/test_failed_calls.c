@@ -31,16 +31,6 @@ static void arm(int fail_at, bool after)
     calls.after = after;
 }
 
-static struct moment fresh_moment(struct model *m, const int32_t *ids, size_t n)
-{
-    struct session *s = NULL;
-    ASSERT_OK(session_new(&s, m, e));
-    feed(s, ids, n, SESSION_CONTRACT);
-    struct moment t = moment_take(s, m);
-    session_free(s);
-    return t;
-}
-
 /* Full-length caches may hold anything in rows that are still to be written. */
 static void assert_like(struct session *s, const struct model *m, const struct moment *want, const char *what,
                         int fail_at)
@@ -74,7 +64,7 @@ static void test_prompt(void **state)
         struct session *s = NULL;
         int32_t ids[N];
         make_ids(ids, N, m->vocab_size, 3);
-        struct moment want = fresh_moment(m, ids, N);
+        struct moment want = moment_fresh(m, ids, N, SESSION_CONTRACT);
         ASSERT_OK(session_new(&s, m, e));
         arm(0, false);
         ASSERT_OK(session_sync(s, ids, N, NULL, NULL, e));
@@ -116,7 +106,7 @@ static void test_there_and_back(void **state)
         make_ids(ids, N, m->vocab_size, 3);
         make_ids(other, N, m->vocab_size, 4);
         memcpy(other, ids, COMMON * sizeof *ids);
-        struct moment want = fresh_moment(m, ids, N);
+        struct moment want = moment_fresh(m, ids, N, SESSION_CONTRACT);
         ASSERT_OK(session_new(&s, m, e));
         for (int k = 1; k < 17; k++) {
             struct err e = {0};
@@ -146,7 +136,7 @@ static void test_without_snapshots(void **state)
         struct err e = {0};
         int32_t ids[N];
         make_ids(ids, N, m->vocab_size, 3);
-        struct moment want = fresh_moment(m, ids, N);
+        struct moment want = moment_fresh(m, ids, N, SESSION_CONTRACT);
         ASSERT_OK(session_new(&s, m, e));
         session_limit_snapshots(s, 0, 0);
         feed(s, ids, BATCH, SESSION_CONTRACT);

@@ -256,16 +256,6 @@ static void test_slots(void **state)
     model_close(m);
 }
 
-static struct moment run(struct model *m, const int32_t *ids, size_t n)
-{
-    struct session *s = NULL;
-    ASSERT_OK(session_new(&s, m, e));
-    feed(s, ids, n, SESSION_CONTRACT);
-    struct moment t = moment_take(s, m);
-    session_free(s);
-    return t;
-}
-
 /* The same calls give the same bits: on other threads, in the other form, and on states that were used before. */
 static void test_bits(void **state)
 {
@@ -276,7 +266,7 @@ static void test_bits(void **state)
     struct session *s = NULL;
     int32_t ids[N];
     make_ids(ids, N, m->vocab_size, 33);
-    struct moment want = run(m, ids, FED);
+    struct moment want = moment_fresh(m, ids, FED, SESSION_CONTRACT);
     struct model *const others[] = {threads, package};
     for (int i = 0; i < 2; i++) {
         ASSERT_OK(session_new(&s, others[i], e));

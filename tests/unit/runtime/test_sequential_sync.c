@@ -32,21 +32,11 @@ static void close_session(struct open *o)
     model_close(o->model);
 }
 
-/* From scratch, by one-token calls. */
-static struct moment fresh_moment(struct model *m, const int32_t *ids, size_t n)
-{
-    struct session *s = NULL;
-    ASSERT_OK(session_new(&s, m, e));
-    feed(s, ids, n, SESSION_INFER_ONLY);
-    struct moment t = moment_take(s, m);
-    session_free(s);
-    return t;
-}
-
 /* Logits and states, but for rows of full-length caches that later positions left behind. */
 static void assert_like_fresh(struct open *o, const int32_t *ids, size_t n, const char *what)
 {
-    struct moment want = fresh_moment(o->model, ids, n), now = moment_take(o->session, o->model);
+    struct moment want = moment_fresh(o->model, ids, n, SESSION_INFER_ONLY),
+                  now = moment_take(o->session, o->model);
     assert_int_equal(now.position, n);
     assert_memory_equal(now.logits, want.logits, want.logits_bytes);
     for (int i = 0; i < now.n_states; i++) {
@@ -294,7 +284,7 @@ static void test_restart(void **state)
             snapshot_drop_all(o.session);
             o.session->n = 0; /* without clearing the states */
             feed(o.session, o.ids, n, k ? SESSION_INFER_ONLY : SESSION_CONTRACT);
-            struct moment want = fresh_moment(o.model, o.ids, n);
+            struct moment want = moment_fresh(o.model, o.ids, n, SESSION_INFER_ONLY);
             assert_memory_equal(session_logits(o.session), want.logits, want.logits_bytes);
             moment_free(&want);
         }
