@@ -23,16 +23,39 @@ static bool gemma4_matches(const char *model_type)
 
 /* ---- embeddings and head ---- */
 
-/* The first `rows` rows of a table times the root of a size, in the precision that the published code has for
- * the factor, with one rounding to fp16. */
-static const struct mil_value *scaled_table(struct mil_model *out, const struct st_tensor *t, int64_t rows,
-                                            int64_t size)
+/* A root as a factor that a table takes in without rounding (a power of two; times 5, 6 or 7 quarters where the
+ * elements have the 8 bits of bf16) and an fp16 number near 1 for what is left, so that their product is as near
+ * to the root as can be. A root that is a power of two leaves 1. */
+static void split_root(double root, bool is_bf16, double *in_table, double *left)
+{
+    double best = INFINITY;
+    for (int quarters = 4; quarters <= (is_bf16 ? 7 : 4); quarters++) {
+        double factor = ldexp(quarters / 4.0, (int)lround(log2(root / (quarters / 4.0))));
+        double number = f16_to_f32(f64_to_f16(root / factor)), error = fabs(factor * number - root);
+        if (error < best) {
+            best = error;
+            *in_table = factor;
+            *left = number;
+        }
+    }
+}
+
+/* Rows of a table [rows, columns] at the ids, times the root of a size. Elements times the root would be rounded
+ * to fp16 each for itself; this way what the root loses is the same for all of them, which the norms behind it
+ * nearly undo, and the product is rounded once like a table's element. */
+static struct mil_var *scaled_rows(struct mil_builder *b, struct mil_model *out, const struct st_tensor *t,
+                                   int64_t rows, int64_t size, struct mil_var *ids, const char *table_name,
+                                   const char *name)
 {
     int64_t dims[2] = {rows, t->shape[1]};
     struct arch_layout l = arch_layout_of(&t, dims[0], dims[1]);
+    double left = 1;
     l.transform = ARCH_SCALE;
-    l.factor = (double)(float)sqrt((double)size);
-    return arch_layout_weight(out, &l, 2, dims);
+    split_root(sqrt((double)size), t->dtype == ST_BF16, &l.factor, &left);
+    const struct mil_value *table = arch_layout_weight(out, &l, 2, dims);
+    if (left == 1)
+        return block_gather(b, table, ids, table_name, name);
+    return block_scale(b, block_gather(b, table, ids, table_name, NULL), left, name);
 }
 
 static bool gemma4_build_embeddings(struct arch_model *m, struct mil_model *out, struct err *e)
@@ -42,11 +65,10 @@ static bool gemma4_build_embeddings(struct arch_model *m, struct mil_model *out,
     int64_t by_layer[4] = {1, -1, m->n_layers, g->per_layer_size}, flat[3] = {1, -1, m->per_layer_inputs};
     struct mil_builder *b = mil_builder_new(out, "main", "CoreML8");
     struct mil_var *ids = mil_build_input(b, "input_ids", MIL_INT32, 2, ids_shape);
-    struct mil_var *hidden = block_gather(b, scaled_table(out, g->embeddings, m->vocab_size, m->hidden_size),
-                                          ids, "embed_tokens_weight", "hidden_states");
-    struct mil_var *own =
-        block_gather(b, scaled_table(out, g->per_layer_table, m->vocab_size, g->per_layer_size), ids,
-                     "embed_tokens_per_layer_weight", NULL);
+    struct mil_var *hidden = scaled_rows(b, out, g->embeddings, m->vocab_size, m->hidden_size, ids,
+                                         "embed_tokens_weight", "hidden_states");
+    struct mil_var *own = scaled_rows(b, out, g->per_layer_table, m->vocab_size, g->per_layer_size, ids,
+                                      "embed_tokens_per_layer_weight", NULL);
     struct mil_var *y =
         block_linear(b, block_to_channels(b, hidden), arch_linear(out, g->model_projection, ARCH_KEEP), NULL,
                      "per_layer_model_projection");
@@ -84,7 +106,11 @@ struct chunk_values {
     int64_t begin, end; /* layers */
     bool is_last;
     bool has_kind[GEMMA4_KINDS], writes_local;
-    const struct mil_value *cos[GEMMA4_KINDS], *sin[GEMMA4_KINDS], *norm;
+    /* The tables, and what fp16 loses of them: scores have no scale here, so they are large, and a rounded angle
+     * shows. */
+    const struct mil_value *cos[GEMMA4_KINDS], *sin[GEMMA4_KINDS], *cos_rest[GEMMA4_KINDS],
+        *sin_rest[GEMMA4_KINDS];
+    const struct mil_value *norm;
     struct gemma4_cache_values cache;
     struct layer_values *layers; /* [end - begin] */
 };
@@ -123,8 +149,12 @@ static void make_values(struct arch_model *m, int i_chunk, struct mil_model *out
     for (int k = 0; k < GEMMA4_KINDS; k++) {
         if (!c->has_kind[k])
             continue;
-        c->cos[k] = arch_rope_table(out, &g->kinds[k].rope, false, m->settings.context_length);
-        c->sin[k] = arch_rope_table(out, &g->kinds[k].rope, true, m->settings.context_length);
+        const struct arch_rope *rope = &g->kinds[k].rope;
+        int64_t rows = m->settings.context_length;
+        c->cos[k] = arch_rope_table(out, rope, false, rows);
+        c->sin[k] = arch_rope_table(out, rope, true, rows);
+        c->cos_rest[k] = arch_rope_rest(out, rope, false, rows);
+        c->sin_rest[k] = arch_rope_rest(out, rope, true, rows);
     }
     if (c->has_kind[GEMMA4_LOCAL])
         c->cache = gemma4_cache_values(m, out);
@@ -294,8 +324,8 @@ static bool build_function(const struct arch_model *m, const struct chunk_values
             x = in.state[k] ? block_touch_state(b, x, in.state[k]) : x;
             continue;
         }
-        in.cos[k] = block_rope_rows(b, c->cos[k], position_ids, cos_names[k]);
-        in.sin[k] = block_rope_rows(b, c->sin[k], position_ids, sin_names[k]);
+        in.cos[k] = block_rope_rows(b, c->cos[k], c->cos_rest[k], position_ids, cos_names[k]);
+        in.sin[k] = block_rope_rows(b, c->sin[k], c->sin_rest[k], position_ids, sin_names[k]);
     }
     in.mask[GEMMA4_GLOBAL] = causal_mask;
     if (c->has_kind[GEMMA4_LOCAL]) {

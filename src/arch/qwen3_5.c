@@ -223,8 +223,8 @@ static bool build_function(const struct arch_model *m, const struct chunk_values
     in.position = mil_build_input(b, "current_pos", MIL_INT32, 1, &one);
     for (int i = 0; i < N_STATES; i++)
         in.states[i] = mil_build_state(b, states[i].name, MIL_FP16, states[i].rank, states[i].shape);
-    in.cos = block_rope_rows(b, c->cos, position_ids, "rope_cos");
-    in.sin = block_rope_rows(b, c->sin, position_ids, "rope_sin");
+    in.cos = block_rope_rows(b, c->cos, NULL, position_ids, "rope_cos");
+    in.sin = block_rope_rows(b, c->sin, NULL, position_ids, "rope_sin");
     in.order = qwen3_5_expert_order(m, t, out);
     x = touch_unused(q, c, b, &in, x);
     for (int64_t i = c->begin; i < c->end && !mil_builder_failed(b); i++)

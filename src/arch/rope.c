@@ -194,24 +194,39 @@ static bool produce_rope(const struct mil_weight *w, int64_t begin, int64_t n, v
     (void)e;
     const struct arch_rope *r = w->context;
     f16 *to = dst;
-    bool is_sine = w->arg[0] != 0;
+    bool is_sine = w->arg[0] != 0, is_rest = w->arg[1] != 0;
     for (int64_t i = 0; i < n; i++) {
         int64_t position = (begin + i) / r->n_pairs, pair = (begin + i) % r->n_pairs;
         float angle = (float)position * r->inverse_frequency[pair];
-        double v = is_sine ? sin((double)angle) : cos((double)angle);
-        to[i] = f64_to_f16(v * r->attention_factor);
+        double v = (is_sine ? sin((double)angle) : cos((double)angle)) * r->attention_factor;
+        to[i] = f64_to_f16(v);
+        if (is_rest)
+            to[i] = f64_to_f16(v - (double)f16_to_f32(to[i]));
     }
     return true;
 }
 
-const struct mil_value *arch_rope_table(struct mil_model *out, const struct arch_rope *r, bool is_sine,
-                                        int64_t rows)
+static const struct mil_value *table(struct mil_model *out, const struct arch_rope *r, bool is_sine,
+                                     bool is_rest, int64_t rows)
 {
     struct mil_weight w = {.name = is_sine ? "rope sin table" : "rope cos table",
                            .produce = produce_rope,
                            .context = r,
                            .factor = 1.0};
     w.arg[0] = is_sine;
+    w.arg[1] = is_rest;
     int64_t dims[2] = {rows, r->n_pairs};
     return mil_value_new_weight(out, MIL_FP16, 2, dims, &w);
+}
+
+const struct mil_value *arch_rope_table(struct mil_model *out, const struct arch_rope *r, bool is_sine,
+                                        int64_t rows)
+{
+    return table(out, r, is_sine, false, rows);
+}
+
+const struct mil_value *arch_rope_rest(struct mil_model *out, const struct arch_rope *r, bool is_sine,
+                                       int64_t rows)
+{
+    return table(out, r, is_sine, true, rows);
 }

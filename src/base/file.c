@@ -70,6 +70,12 @@ done:
     return ok;
 }
 
+void map_drop_pages(const struct map_file *m)
+{
+    if (m->data)
+        (void)madvise((void *)(uintptr_t)m->data, m->bytes, MADV_DONTNEED);
+}
+
 void map_close(struct map_file *m)
 {
     if (!m)

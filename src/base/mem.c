@@ -4,6 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 /* Nothing sensible can go on without a few bytes, and callers need no error path that can't be tested. */
 static _Noreturn void out_of_memory(size_t bytes)
@@ -89,6 +92,13 @@ void mem_free(void *p)
     char *raw;
     memcpy(&raw, (char *)p - sizeof raw, sizeof raw);
     free(raw);
+}
+
+void mem_trim(void)
+{
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
 }
 
 bool size_mul(size_t a, size_t b, size_t *out)

@@ -29,6 +29,8 @@ char *xasprintf(const char *fmt, ...) PRINTF_LIKE(1, 2);
  * mem_free. */
 void *mem_try_alloc(size_t bytes, struct err *e) MUST_CHECK;
 void mem_free(void *p);
+/* Gives back to the system what the allocator keeps of released memory, after work that needed much for a while. */
+void mem_trim(void);
 
 /* *out = a * b or a + b; false on overflow. */
 bool size_mul(size_t a, size_t b, size_t *out) MUST_CHECK;

@@ -196,7 +196,9 @@ static bool compile_inputs(struct compiler *c)
             *s = (struct plan_state){
                 .name = name, .dtype = port.dtype, .rank = port.rank, .n_elems = port.n_elems};
             memcpy(s->dims, port.dims, sizeof s->dims);
-            s->repr = p->precision == ENGINE_FP16 ? REPR_F16 : state_repr(&c->g, v);
+            s->repr = c->float32_states             ? REPR_F32
+                      : p->precision == ENGINE_FP16 ? REPR_F16
+                                                    : state_repr(&c->g, v);
             int storage = storage_new(c, STORAGE_STATE, s->repr, port.n_elems);
             p->storages[storage].index = p->n_states++;
             struct value value = port_value(storage, &port);
@@ -312,6 +314,7 @@ bool engine_plan_new(struct engine_plan **out, const struct mil_model *m, const 
     c.plan->arena = c.arena;
     c.plan->function = arena_strdup(c.arena, function);
     c.plan->precision = options ? options->precision : ENGINE_DEFAULT;
+    c.float32_states = options && options->float32_states && c.plan->precision == ENGINE_FP32;
     c.plan->kernels = options && options->kernels ? options->kernels : kernel_select(&why);
     if (!c.plan->kernels) {
         err_set(e, ERR_USAGE, "%s", why);

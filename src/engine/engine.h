@@ -24,6 +24,7 @@ enum engine_precision { ENGINE_DEFAULT = 0, ENGINE_FP32, ENGINE_FP16 };
 struct engine_options {
     const struct kernels *kernels; /* NULL: kernel_select */
     enum engine_precision precision;
+    bool float32_states; /* with ENGINE_FP32: every state is held in float32, whatever the program declares */
 };
 
 /* The shape of one input that the program leaves open. */
@@ -70,8 +71,8 @@ struct engine_state_entry {
     int rank;
     int64_t dims[MIL_RANK_MAX];
     int64_t n_elems;
-    /* One of the two, [n_elems]; recurrent states are held as float32 but in ENGINE_FP16. NULL, NULL: declared, but
-     * no function looks at it. */
+    /* One of the two, [n_elems]; recurrent states are held as float32 but in ENGINE_FP16, all states with
+     * float32_states. NULL, NULL: declared, but no function looks at it. */
     f16 *f16_data;
     float *f32_data;
 };

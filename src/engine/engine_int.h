@@ -174,6 +174,7 @@ struct compiler {
     struct graph g;
     struct value *values;            /* [n_vars], storage -1: not emitted */
     const struct mil_value **consts; /* [n_vars]: compile-time value of a const op's output, else NULL */
+    bool float32_states;
     int cap_steps, cap_storages;
     struct mask_range {
         int mask_storage;

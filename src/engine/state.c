@@ -1,7 +1,8 @@
 /* States of a model: one buffer a name, shared by all functions and chunks.
  *
  * Caches that attention reads are held as fp16, as declared. Recurrent states are held as float32, so that a run of
- * many tokens by one call and by many calls rounds alike; what is read out by name is rounded then. */
+ * many tokens by one call and by many calls rounds alike; what is read out by name is rounded then. ENGINE_FP16 holds
+ * all of them as fp16, the option float32_states all as float32. */
 #include <stdlib.h>
 #include <string.h>
 #include "engine/engine_int.h"

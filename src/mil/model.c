@@ -226,3 +226,9 @@ bool mil_model_map_weights(struct mil_model *m, struct err *e)
     }
     return true;
 }
+
+void mil_model_drop_pages(const struct mil_model *m)
+{
+    for (int i = 0; i < m->n_files; i++)
+        map_drop_pages(m->files[i]->map);
+}

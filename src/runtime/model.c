@@ -8,7 +8,8 @@ static bool plan_part(struct model *m, struct model_part *part, const char *path
                       struct engine_plan **out, struct err *e)
 {
     struct engine_shape shape = {.input = flexible_input, .rank = 2, .dims = {1, tokens}};
-    struct engine_options options = {.kernels = m->kernels, .precision = o->precision};
+    struct engine_options options = {
+        .kernels = m->kernels, .precision = o->precision, .float32_states = true};
     const struct mil_function *f = mil_function_find(part->mil, function);
     const char *first_input = flexible_input ? flexible_input : "hidden_states";
     bool found = false;
@@ -203,6 +204,17 @@ static bool open_head(struct model *m, const struct model_options *o, struct err
     return true;
 }
 
+/* Programs and plans are built from far more memory than they keep; checks and tables touched pages all over the weight
+ * files. */
+static void drop_what_loading_used(const struct model *m)
+{
+    mil_model_drop_pages(m->embeddings.mil);
+    for (int i = 0; i < m->n_chunks; i++)
+        mil_model_drop_pages(m->chunks[i].mil);
+    mil_model_drop_pages(m->head.mil);
+    mem_trim();
+}
+
 bool model_open(struct model **out, const char *path, const struct model_options *options, struct err *e)
 {
     struct model *m = xcalloc(1, sizeof *m);
@@ -231,6 +243,7 @@ bool model_open(struct model **out, const char *path, const struct model_options
     m->context_length = m->package->meta->context_length;
     if (m->context_length > m->mask_length)
         m->context_length = m->mask_length;
+    drop_what_loading_used(m);
     *out = m;
     m = NULL;
     ok = true;

@@ -23,13 +23,15 @@ static void *state_memory(const struct engine_state_entry *s)
     return s->f16_data ? (void *)s->f16_data : (void *)s->f32_data;
 }
 
-/* A cache whose rows before a position stay what they are when later positions are written. Recurrent states can look
- * like one only where they are held as fp16, as ENGINE_FP16 does. */
+/* A cache whose rows before a position stay what they are when later positions are written. A recurrent state can look
+ * like one by its shape; in the default precision the types differ. */
 static bool is_full_length(const struct session *s, const struct engine_state_entry *entry)
 {
     const struct model *m = s->model;
-    return entry->f16_data && entry->rank == 4 && entry->dims[2] == m->mask_length &&
-           !(m->precision == ENGINE_FP16 && m->package->meta->recurrent_state);
+    bool is_known = m->precision == ENGINE_DEFAULT
+                        ? entry->f16_data != NULL
+                        : state_memory(entry) && !m->package->meta->recurrent_state;
+    return is_known && entry->rank == 4 && entry->dims[2] == m->mask_length;
 }
 
 static void snapshot_free(struct session *s, struct snapshot *p)

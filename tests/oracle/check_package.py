@@ -5,7 +5,8 @@
 Needs coremltools and numpy; run by hand, never by the test suite. For every .mlpackage: the specification loads, its
 program is parsed back by coremltools' own reader, function by function (types of all results are inferred again there and
 compared with the declared ones), the description names what the functions take and give, and every weight that comes from a
-checkpoint tensor equals that tensor (Gemma's tables: scaled) rounded to fp16. For every .mlmodelc beside it: the weight file is the same.
+checkpoint tensor equals that tensor rounded to fp16 (Gemma's tables: exactly the tensor times a factor, which together
+with the factor behind the lookup is the root of the size). For every .mlmodelc beside it: the weight file is the same.
 """
 import glob
 import json
@@ -49,7 +50,7 @@ def checkpoint_tensors(folder):
             out[name] = v.astype(np.float16)
             if name.split(".", 1)[-1].removeprefix("language_model.") in roots:
                 n = roots[name.split(".", 1)[-1].removeprefix("language_model.")]
-                out["scaled " + name] = (v.astype(np.float64) * np.float32(n**0.5)).astype(np.float16)
+                out["scaled " + name] = (v.astype(np.float64), n**0.5)
     return out
 
 
@@ -152,6 +153,19 @@ def head_rows(const_name, tensors, seen):
     return tensors.get("lm_head.weight", embedding_table(tensors))
 
 
+def check_scaled(op, stored, root):
+    """A table is the tensor times a factor, without rounding where fp16 has room; the op behind the lookup has the rest."""
+    v = op.val.val.astype(np.float64).reshape(stored.shape)
+    at = np.unravel_index(np.abs(stored).argmax(), stored.shape)
+    factor = v[at] / stored[at]
+    normal = np.abs(stored * factor) >= 2.0**-14
+    assert (v[normal] == (stored * factor)[normal]).all() and np.abs(v - stored * factor).max() <= 2.0**-25, op.name
+    gather = next(o for o in op.outputs[0].child_ops if o.op_type == "gather")
+    after = [o for o in gather.outputs[0].child_ops if o.op_type == "mul"]
+    left = float(after[0].y.val) if after else 1.0
+    assert abs(factor * left / root - 1) <= 2.0**-12, (op.name, factor, left, root)
+
+
 def check(path, tensors, special):
     model = ct.models.MLModel(path, skip_model_load=True)
     spec = model.get_spec()
@@ -179,6 +193,10 @@ def check(path, tensors, special):
             mask = chunk_constant(op.name, v.shape) if v.ndim == 4 else None
             if mask is not None:
                 assert (v.reshape(mask.shape) == mask).all(), op.name
+                continue
+            if tensor and tensor.startswith("scaled "):
+                check_scaled(op, *tensors[tensor])
+                n_weights += 1
                 continue
             if op.name in special:
                 expected = special[op.name]

@@ -129,13 +129,18 @@ static inline const float *rows_at(const struct rows *r, int64_t position)
     return NULL;
 }
 
-static inline struct safetensors *golden_open(const char *model)
+static inline struct safetensors *golden_open_in(const char *folder, const char *model)
 {
-    char *path = xasprintf("%s/models/%s/golden.safetensors", MILKIT_TEST_DATA, model);
+    char *path = xasprintf("%s/%s/golden.safetensors", folder, model);
     struct safetensors *s = NULL;
     ASSERT_OK(safetensors_open(&s, path, e));
     free(path);
     return s;
+}
+
+static inline struct safetensors *golden_open(const char *model)
+{
+    return golden_open_in(MILKIT_TEST_DATA "/models", model);
 }
 
 static inline int32_t *golden_ints(const struct safetensors *s, const char *prompt, const char *name,

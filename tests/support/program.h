@@ -82,12 +82,11 @@ static inline float noise(uint32_t seed, size_t i)
     return (float)((z >> 40) & 0xffffff) * (4.0f / 16777216.0f) - 2;
 }
 
-static inline void machine_open(struct machine *k, const struct mil_model *m, enum engine_precision precision,
-                                int n_threads)
+static inline void machine_open_with(struct machine *k, const struct mil_model *m,
+                                     const struct engine_options *options, int n_threads)
 {
-    struct engine_options options = {.precision = precision};
     memset(k, 0, sizeof *k);
-    ASSERT_OK(engine_plan_new(&k->plan, m, "main", NULL, 0, &options, e));
+    ASSERT_OK(engine_plan_new(&k->plan, m, "main", NULL, 0, options, e));
     ASSERT_OK(pool_new(&k->pool, n_threads, e));
     ASSERT_OK(engine_run_new(&k->run, k->plan, n_threads, e));
     k->state = engine_state_new();
@@ -95,6 +94,12 @@ static inline void machine_open(struct machine *k, const struct mil_model *m, en
     FILE *f = open_memstream(&k->listing, &k->n_listing);
     engine_plan_print(k->plan, NULL, f);
     fclose(f);
+}
+
+static inline void machine_open(struct machine *k, const struct mil_model *m, enum engine_precision precision,
+                                int n_threads)
+{
+    machine_open_with(k, m, &(struct engine_options){.precision = precision}, n_threads);
 }
 
 static inline void machine_close(struct machine *k)

@@ -382,7 +382,8 @@ static void test_read_between_update_and_write(void **state)
     check(&p, expected, 3);
 }
 
-/* What is kept in a state is fp16, to nearest and even. */
+/* What is kept in a state is fp16, to nearest and even; where the caller wants float32 states it stays what it is, until it
+ * is read out by name. */
 static void test_state_rounds(void **state)
 {
     (void)state;
@@ -399,14 +400,23 @@ static void test_state_rounds(void **state)
     float in[N] = {1 + 0x1p-11f, 1 + 0x1.8p-10f, 65519, 65520, -65520, 0x1p-25f, 0x1.8p-24f, 0.1f};
     const float want[8] = {1, 1 + 0x1p-9f, 65504, INFINITY, -INFINITY, 0, 0x1p-23f, 0.0999755859375f};
     const struct program_input inputs[] = {{"x", in}};
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < 4; k++) {
+        bool float32 = k == 3;
         struct machine m;
-        machine_open(&m, p.m, (enum engine_precision)k, 1);
+        machine_open_with(
+            &m, p.m,
+            &(struct engine_options){.precision = float32 ? ENGINE_FP32 : (enum engine_precision)k,
+                                     .float32_states = float32},
+            1);
         machine_execute(&m, inputs, 1);
         const float *got = engine_output(m.run, 0);
+        const struct engine_state_entry *entry = engine_state_get(m.state, 0);
+        f16 by_name[N];
+        engine_state_read(entry, by_name);
+        assert_true(!float32 || entry->f32_data);
         for (int i = 0; i < 8; i++) {
-            assert_true(got[i] == want[i]);
-            assert_true(f16_to_f32(state_get(engine_state_get(m.state, 0), i)) == want[i]);
+            assert_true(got[i] == (float32 ? in[i] : want[i]));
+            assert_true(f16_to_f32(by_name[i]) == want[i]);
         }
         machine_close(&m);
     }

@@ -234,15 +234,15 @@ static void test_memory_limit(void **state)
     close_session(&o);
 }
 
-/* Op by op in fp16 recurrent states are held like caches; what a snapshot keeps must not depend on that. */
-static void test_fp16(void **state)
+/* Op by op recurrent states and caches are held alike, as fp16 or as float32; what a snapshot keeps must not depend on
+ * that. */
+static void test_op_by_op(void **state)
 {
     (void)state;
     const struct package_shape *const two[] = {&equal, &window};
-    for (int i = 0; i < 2; i++) {
-        struct model *m =
-            package_load_with(two[i], &(struct package_extra){0},
-                              &(struct model_options){.n_threads = 1, .precision = ENGINE_FP16});
+    for (int i = 0; i < 4; i++) {
+        struct model_options options = {.n_threads = 1, .precision = i < 2 ? ENGINE_FP16 : ENGINE_FP32};
+        struct model *m = package_load_with(two[i % 2], &(struct package_extra){0}, &options);
         struct session *s = NULL;
         int32_t ids[40], other[40];
         size_t reused;
@@ -619,7 +619,7 @@ int main(void)
         cmocka_unit_test(test_turns),
         cmocka_unit_test(test_restore_and_generate),
         cmocka_unit_test(test_memory_limit),
-        cmocka_unit_test(test_fp16),
+        cmocka_unit_test(test_op_by_op),
         cmocka_unit_test(test_restart),
         cmocka_unit_test(test_without_keys),
         cmocka_unit_test(test_bad_tokens),
