@@ -124,10 +124,10 @@ static ALWAYS_INLINE void sum_row_blocks(char *lanes, const struct fixed_weight 
     int64_t n_in_place = bit % 8 == 0 ? w->n_in / FIXED_BLOCK : 0, b = 0;
     const uint8_t *p = w->indices + bit / 8;
     for (; b < n_in_place; b++, x += X_BLOCK, p += block_bytes) {
+        lanes = sum_block(lanes, p, x, t, bits, is_identity, by_unit);
         UNROLL_ALL
         for (int ahead = 0; ahead < block_bytes; ahead += 64)
             _mm_prefetch((const char *)p + ahead + FIXED_PREFETCH, _MM_HINT_T0);
-        lanes = sum_block(lanes, p, x, t, bits, is_identity, by_unit);
     }
     for (; b < n_blocks; b++, x += X_BLOCK) {
         uint8_t copy[FIXED_BLOCK];
@@ -239,6 +239,8 @@ static ALWAYS_INLINE void fixed_row(float *y, const char *x, const struct fixed_
     int64_t per_stream = (end - begin + FIXED_STREAMS - 1) / FIXED_STREAMS;
     char *lanes = scratch;
     struct fixed_tables tables;
+    if (begin >= end)
+        return;
     const int8_t *loaded = table_of(w, begin);
     load_tables(&tables, loaded, bits);
     for (int64_t i = 0; i < per_stream * FIXED_STREAMS;) {
@@ -262,6 +264,9 @@ static ALWAYS_INLINE void fixed_row(float *y, const char *x, const struct fixed_
 
 #if FIXED_SPREAD
 #include "kernel/fixed_spread.h"
+#endif
+#if FIXED_PAIRS
+#include "kernel/fixed_pairs_avx512.h"
 #endif
 
 /* ---- several activation rows ---- */
@@ -360,6 +365,13 @@ static ALWAYS_INLINE void fixed_of(float *y, int64_t y_stride, const char *x, co
     if (bits == 6 && n_rows == 1) {
         fixed_row_spread(y, x, w, bias, begin, end);
         return;
+    }
+#endif
+#if FIXED_PAIRS
+    if (n_rows == 1 && rows_are_eights(w, begin, bits, is_identity, by_unit)) {
+        int64_t left = begin + (end - begin) / TOGETHER * TOGETHER;
+        fixed_row_eights(y, x, w, bias, begin, left, scratch, bits, is_identity);
+        begin = left;
     }
 #endif
     if (n_rows == 1) {

@@ -11,6 +11,9 @@
 #ifndef FIXED_SPREAD
 #define FIXED_SPREAD 0 /* 1: bits are deposited (pdep) by one fast instruction */
 #endif
+#ifndef FIXED_PAIRS
+#define FIXED_PAIRS 0 /* 1: one activation row is multiplied with two weight rows at a time */
+#endif
 /* Weight rows whose sums are finished together, and rows decoded at once for several activation rows. */
 #define TOGETHER 8
 #define LANES_BYTES 32

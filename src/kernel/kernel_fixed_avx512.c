@@ -5,6 +5,7 @@
 #if defined(__x86_64__)
 #define FIXED_LINKAGE
 #define FIXED_PREFETCH 4096
+#define FIXED_PAIRS 1
 #include "kernel/fixed_lanes_avx512.h"
 #include "kernel/body_fixed.h"
 #else

@@ -1,0 +1,138 @@
+/* Products of packed weights with one activation row, two weight rows at a time: they share the loads of activations and
+ * their tables, and what is left of a block's sums is one register a row, which eight rows add up together. Two rows
+ * and no more, because reading memory in more places at once is slower than what it saves. Part of body_fixed.h, over
+ * AVX-512 registers. */
+#ifndef MILKIT_KERNEL_FIXED_PAIRS_AVX512_H
+#define MILKIT_KERNEL_FIXED_PAIRS_AVX512_H
+
+/* How far ahead of each row memory is asked for, into the second-level cache: the first level's few open misses are
+ * needed by the loads themselves. */
+#define PAIR_PREFETCH 6144
+#define PAIR_LANES_BYTES 64 /* sums of a row and block */
+#define PAIR_BLOCK_LANES (TOGETHER * PAIR_LANES_BYTES)
+_Static_assert(PAIR_BLOCK_LANES <= KERNEL_FIXED_SCRATCH(FIXED_BLOCK, 1), "scratch holds the lanes");
+
+static ALWAYS_INLINE __m512i add_neighbours_wide(__m512i a, __m512i b)
+{
+    return _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+}
+
+/* Of four rows: each quarter has four sums, one a row. */
+static ALWAYS_INLINE __m512i reduce_four_wide(const __m512i a[4])
+{
+    __m512i p = add_neighbours_wide(a[0], a[1]), q = add_neighbours_wide(a[2], a[3]);
+    return _mm512_add_epi32(_mm512_unpacklo_epi64(p, q), _mm512_unpackhi_epi64(p, q));
+}
+
+/* Lane r of both parts together: the sum of all lanes of row r. */
+static ALWAYS_INLINE void reduce_eight_wide(__m256i part[2], const char *lanes)
+{
+    __m512i rows[TOGETHER];
+    UNROLL_ALL
+    for (int r = 0; r < TOGETHER; r++)
+        rows[r] = load_z(lanes + r * PAIR_LANES_BYTES);
+    __m512i a = reduce_four_wide(rows), b = reduce_four_wide(rows + 4);
+    /* quarters: two of a, two of b */
+    __m512i sum = _mm512_add_epi32(_mm512_shuffle_i64x2(a, b, 0x44), _mm512_shuffle_i64x2(a, b, 0xee));
+    part[0] = _mm256_permute2x128_si256(lower_half(sum), upper_half(sum), 0x20);
+    part[1] = _mm256_permute2x128_si256(lower_half(sum), upper_half(sum), 0x31);
+}
+
+/* A block of two weight rows; lanes of the second follow those of the first. */
+static ALWAYS_INLINE void sum_pair_block(char *lanes, const uint8_t *const p[2], const char *x,
+                                         const struct fixed_tables *t, int bits, bool is_identity)
+{
+    struct slot_sums sums[2] = {no_sums(), no_sums()};
+    UNROLL_ALL
+    for (int s = 0; s < SLOTS; s++) {
+        __m512i x_hi = load_z(x + s * X_SLOT), x_lo = load_z(x + s * X_SLOT + 64);
+        UNROLL_ALL
+        for (int r = 0; r < 2; r++) {
+            __m512i hi, lo;
+            decode_slot(&hi, &lo, p[r], s, t, bits, is_identity);
+            sums[r].high = _mm512_dpbusd_epi32(sums[r].high, hi, x_hi);
+            sums[r].rest = _mm512_dpbusd_epi32(sums[r].rest, hi, x_lo);
+            if (!is_identity)
+                sums[r].rest = _mm512_dpbusd_epi32(sums[r].rest, lo, x_hi);
+        }
+    }
+    UNROLL_ALL
+    for (int r = 0; r < 2; r++)
+        _mm512_storeu_si512(lanes + r * PAIR_LANES_BYTES,
+                            _mm512_add_epi32(_mm512_slli_epi32(sums[r].high, 8), sums[r].rest));
+}
+
+/* Rows o and o + 1, which have one table. */
+static ALWAYS_INLINE void sum_pair(char *lanes, const struct fixed_weight *w, int64_t o, int64_t n_blocks,
+                                   const char *x, const struct fixed_tables *t, int bits, bool is_identity)
+{
+    const int block_bytes = FIXED_BLOCK / 8 * bits;
+    const uint8_t *p[2] = {w->indices + o * w->n_in * bits / 8, w->indices + (o + 1) * w->n_in * bits / 8};
+    for (int64_t b = 0; b < n_blocks; b++, x += X_BLOCK, lanes += PAIR_BLOCK_LANES) {
+        sum_pair_block(lanes, p, x, t, bits, is_identity);
+        /* Behind the block's own loads, which would wait for these. */
+        UNROLL_ALL
+        for (int ahead = 0; ahead < block_bytes; ahead += 64) {
+            _mm_prefetch((const char *)p[0] + ahead + PAIR_PREFETCH, _MM_HINT_T1);
+            _mm_prefetch((const char *)p[1] + ahead + PAIR_PREFETCH, _MM_HINT_T1);
+        }
+        p[0] += block_bytes;
+        p[1] += block_bytes;
+    }
+}
+
+/* Are rows whole blocks, and do those from `begin` on come in eights of one table, which fits a register a plane, and one
+ * scale a block? Whatever is odd goes the general way: any branch more in here costs all. */
+static ALWAYS_INLINE bool rows_are_eights(const struct fixed_weight *w, int64_t begin, int bits,
+                                          bool is_identity, bool by_unit)
+{
+    bool same_table = w->table_stride == 0 || w->rows_per_group >= w->n_out ||
+                      (w->rows_per_group % TOGETHER == 0 && begin % TOGETHER == 0);
+    return same_table && !by_unit && (bits < 8 || is_identity) && w->n_in % FIXED_BLOCK == 0;
+}
+
+/* write_rows of rows first .. first + 7. */
+static ALWAYS_INLINE void write_eight(float *y, __m256 acc, const struct fixed_weight *w, const float *bias,
+                                      int64_t first)
+{
+    int64_t at = w->scale_block == 0 ? first / w->rows_per_scale : 0;
+    if (w->scale_block == 0 && first + TOGETHER > (at + 1) * w->rows_per_scale) {
+        int64_t o[TOGETHER];
+        for (int64_t r = 0; r < TOGETHER; r++)
+            o[r] = first + r;
+        write_rows(y, acc, w, bias, o, TOGETHER);
+        return;
+    }
+    __m256 sum = _mm256_mul_ps(acc, _mm256_set1_ps(w->scale_block == 0 ? 256.0f * w->scales[at] : 256.0f));
+    if (bias)
+        sum = _mm256_add_ps(sum, _mm256_loadu_ps(bias + first));
+    _mm256_storeu_ps(y + first, sum);
+}
+
+/* Rows [begin, end), a multiple of eight. */
+static ALWAYS_INLINE void fixed_row_eights(float *y, const char *x, const struct fixed_weight *w,
+                                           const float *bias, int64_t begin, int64_t end, char *lanes,
+                                           int bits, bool is_identity)
+{
+    int64_t n_blocks = w->n_in / FIXED_BLOCK;
+    for (int64_t first = begin; first < end; first += TOGETHER) {
+        int64_t o[TOGETHER];
+        struct fixed_tables tables;
+        load_tables(&tables, table_of(w, first), bits);
+        for (int64_t r = 0; r < TOGETHER; r++)
+            o[r] = first + r;
+        for (int64_t r = 0; r < TOGETHER; r += 2)
+            sum_pair(lanes + r * PAIR_LANES_BYTES, w, first + r, n_blocks, x, &tables, bits, is_identity);
+        __m256 acc = _mm256_setzero_ps();
+        for (int64_t b = 0; b < n_blocks; b++) {
+            struct x_block tail;
+            __m256i part[2];
+            memcpy(&tail, x + b * X_BLOCK + X_TAIL, sizeof tail);
+            reduce_eight_wide(part, lanes + b * PAIR_BLOCK_LANES);
+            acc = add_block(acc, part, b, &tail, w, o, is_identity);
+        }
+        write_eight(y, acc, w, bias, first);
+    }
+}
+
+#endif
