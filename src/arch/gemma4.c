@@ -23,14 +23,14 @@ static bool gemma4_matches(const char *model_type)
 
 /* ---- embeddings and head ---- */
 
-/* A root as a factor that a table takes in without rounding (a power of two; times 5, 6 or 7 quarters where the
- * elements have the 8 bits of bf16) and an fp16 number near 1 for what is left, so that their product is as near
- * to the root as can be. A root that is a power of two leaves 1. */
+/* A root as a factor in the table that is not above it, a power of two, times 5, 6 or 7 quarters where elements
+ * have the 8 bits of bf16, and an fp16 number for what is left, so that their product is as near to the root as can
+ * be (2^-11 at worst). Elements of bf16 and fp16 times the factor are exact in fp16 unless they are subnormal there. */
 static void split_root(double root, bool is_bf16, double *in_table, double *left)
 {
     double best = INFINITY;
     for (int quarters = 4; quarters <= (is_bf16 ? 7 : 4); quarters++) {
-        double factor = ldexp(quarters / 4.0, (int)lround(log2(root / (quarters / 4.0))));
+        double factor = ldexp(quarters / 4.0, (int)floor(log2(root / (quarters / 4.0))));
         double number = f16_to_f32(f64_to_f16(root / factor)), error = fabs(factor * number - root);
         if (error < best) {
             best = error;
@@ -40,9 +40,9 @@ static void split_root(double root, bool is_bf16, double *in_table, double *left
     }
 }
 
-/* Rows of a table [rows, columns] at the ids, times the root of a size. Elements times the root would be rounded
- * to fp16 each for itself; this way what the root loses is the same for all of them, which the norms behind it
- * nearly undo, and the product is rounded once like a table's element. */
+/* Rows of a table [rows, columns] at the ids, times the root of a size. Elements times the root would each be rounded
+ * to fp16 for themselves; this way what the root loses is one factor for all, which costs the least, and the product is
+ * rounded once like a table's element. */
 static struct mil_var *scaled_rows(struct mil_builder *b, struct mil_model *out, const struct st_tensor *t,
                                    int64_t rows, int64_t size, struct mil_var *ids, const char *table_name,
                                    const char *name)

@@ -1,7 +1,8 @@
 /* Rotary embedding: settings of config.json in both spellings, frequencies, and the cos and sin tables.
  *
  * The reference computes frequencies and angles in float32; that product is imitated here, because "better"
- * angles move away from it at long contexts. cos and sin are then taken in double and rounded to fp16 once.
+ * angles move away from it at long contexts. cos and sin are then taken in double and rounded to fp16 once; a second
+ * table can hold what that rounding loses.
  */
 #include "arch/family.h"
 #include <math.h>
@@ -209,7 +210,9 @@ static bool produce_rope(const struct mil_weight *w, int64_t begin, int64_t n, v
 static const struct mil_value *table(struct mil_model *out, const struct arch_rope *r, bool is_sine,
                                      bool is_rest, int64_t rows)
 {
-    struct mil_weight w = {.name = is_sine ? "rope sin table" : "rope cos table",
+    struct mil_weight w = {.name = is_rest   ? is_sine ? "rope sin rests" : "rope cos rests"
+                                   : is_sine ? "rope sin table"
+                                             : "rope cos table",
                            .produce = produce_rope,
                            .context = r,
                            .factor = 1.0};

@@ -18,7 +18,7 @@ struct map_file {
 };
 bool map_open(struct map_file **out, const char *path, struct err *e) MUST_CHECK;
 void map_close(struct map_file *m); /* accepts NULL */
-/* Pages that were looked at leave the process's resident memory; what is read again comes back by itself. */
+/* On Linux, pages that were looked at leave the process's resident memory; what is read again comes back by itself. */
 void map_drop_pages(const struct map_file *m);
 /* Tells whether the bytes are a git LFS pointer ("version https://git-lfs..."). */
 bool file_is_lfs_pointer(const void *data, size_t bytes);

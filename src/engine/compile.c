@@ -196,9 +196,9 @@ static bool compile_inputs(struct compiler *c)
             *s = (struct plan_state){
                 .name = name, .dtype = port.dtype, .rank = port.rank, .n_elems = port.n_elems};
             memcpy(s->dims, port.dims, sizeof s->dims);
-            s->repr = c->float32_states             ? REPR_F32
-                      : p->precision == ENGINE_FP16 ? REPR_F16
-                                                    : state_repr(&c->g, v);
+            s->is_recurrent = state_is_recurrent(&c->g, v);
+            bool as_float32 = c->float32_states || (s->is_recurrent && p->precision != ENGINE_FP16);
+            s->repr = as_float32 ? REPR_F32 : REPR_F16;
             int storage = storage_new(c, STORAGE_STATE, s->repr, port.n_elems);
             p->storages[storage].index = p->n_states++;
             struct value value = port_value(storage, &port);

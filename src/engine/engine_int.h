@@ -68,6 +68,7 @@ struct plan_state {
     const char *name;
     bool is_used;   /* a step looks at it */
     enum repr repr; /* how it is held */
+    bool is_recurrent;
     enum mil_dtype dtype;
     int rank;
     int64_t dims[MIL_RANK_MAX];
@@ -309,8 +310,8 @@ bool emit_concat(struct compiler *c, const struct mil_op *op);
 bool emit_tile(struct compiler *c, const struct mil_op *op);
 bool emit_gather(struct compiler *c, const struct mil_op *op);
 bool emit_slice_update(struct compiler *c, const struct mil_op *op);
-/* How a state is held but in ENGINE_FP16: recurrent ones as float32, others as fp16. Looks at the patterns found. */
-enum repr state_repr(const struct graph *g, const struct mil_var *state);
+/* Is held as float32, but in ENGINE_FP16, where others are held as fp16. Looks at the patterns found. */
+bool state_is_recurrent(const struct graph *g, const struct mil_var *state);
 bool emit_read_state(struct compiler *c, const struct mil_op *op);
 bool emit_write_state(struct compiler *c, const struct mil_op *op);
 bool emit_window(struct compiler *c, const struct fused *f);

@@ -105,19 +105,19 @@ static bool comes_to_product(const struct graph *g, const struct mil_var *v, int
 }
 
 /* Recurrent: the gated delta rule's memory, or a window that keeps the last rows (a causal convolution's). */
-enum repr state_repr(const struct graph *g, const struct mil_var *state)
+bool state_is_recurrent(const struct graph *g, const struct mil_var *state)
 {
     bool window = false, product = false;
     for (int i = 0; i < g->n_ops; i++)
         if (g->nodes[i].fused && g->nodes[i].fused->kind == FUSED_GATED_DELTA &&
             g->nodes[i].fused->in[5] == state)
-            return REPR_F32;
+            return true;
     for (const struct use *u = g->uses[state->id]; u; u = u->next)
         if (u->op < g->n_ops && mil_op_is(g->ops[u->op], "read_state")) {
             window = window || comes_to_window(g, g->ops[u->op]->outputs[0], 0);
             product = product || comes_to_product(g, g->ops[u->op]->outputs[0], 0);
         }
-    return window && !product ? REPR_F32 : REPR_F16;
+    return window && !product;
 }
 
 bool emit_read_state(struct compiler *c, const struct mil_op *op)

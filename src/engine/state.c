@@ -89,6 +89,7 @@ bool engine_state_add(struct engine_state *s, const struct engine_plan *p, struc
             return err_set(e, ERR_UNSUPPORTED,
                            "state %s is attention's cache in one function and not in another (%s)", d->name,
                            p->function);
+        entry->is_recurrent = entry->is_recurrent || d->is_recurrent;
         if (!state_data(entry) && !allocate(entry, d->repr, e))
             return false;
     }

@@ -239,8 +239,6 @@ static ALWAYS_INLINE void fixed_row(float *y, const char *x, const struct fixed_
     int64_t per_stream = (end - begin + FIXED_STREAMS - 1) / FIXED_STREAMS;
     char *lanes = scratch;
     struct fixed_tables tables;
-    if (begin >= end)
-        return;
     const int8_t *loaded = table_of(w, begin);
     load_tables(&tables, loaded, bits);
     for (int64_t i = 0; i < per_stream * FIXED_STREAMS;) {
@@ -266,7 +264,7 @@ static ALWAYS_INLINE void fixed_row(float *y, const char *x, const struct fixed_
 #include "kernel/fixed_spread.h"
 #endif
 #if FIXED_PAIRS
-#include "kernel/fixed_pairs_avx512.h"
+#include "kernel/fixed_pairs.h"
 #endif
 
 /* ---- several activation rows ---- */
@@ -368,10 +366,12 @@ static ALWAYS_INLINE void fixed_of(float *y, int64_t y_stride, const char *x, co
     }
 #endif
 #if FIXED_PAIRS
-    if (n_rows == 1 && rows_are_eights(w, begin, bits, is_identity, by_unit)) {
+    if (n_rows == 1 && rows_come_in_pairs(w, begin, bits, is_identity, by_unit)) {
         int64_t left = begin + (end - begin) / TOGETHER * TOGETHER;
-        fixed_row_eights(y, x, w, bias, begin, left, scratch, bits, is_identity);
+        fixed_row_pairs(y, x, w, bias, begin, left, scratch, bits, is_identity);
         begin = left;
+        if (begin == end)
+            return;
     }
 #endif
     if (n_rows == 1) {

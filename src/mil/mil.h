@@ -256,7 +256,7 @@ void mil_model_close(struct mil_model *m); /* accepts NULL; frees everything, un
 enum { MIL_OPEN_NO_WEIGHTS = 1 /* leave weights unmapped (inspect, compile) */, MIL_OPEN_NO_VERIFY = 2 };
 bool mil_model_open(struct mil_model **out, const char *path, unsigned flags, struct err *e) MUST_CHECK;
 bool mil_model_map_weights(struct mil_model *m, struct err *e) MUST_CHECK;
-/* Checking the references touched pages all over the files: they leave the resident memory. */
+/* map_drop_pages of all weight files. */
 void mil_model_drop_pages(const struct mil_model *m);
 struct mil_function *mil_function_find(const struct mil_model *m, const char *name); /* NULL when absent */
 const struct mil_function_description *mil_function_description_find(const struct mil_model *m,

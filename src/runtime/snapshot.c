@@ -1,7 +1,7 @@
 /* Snapshots of sessions that can't be rewound, in memory and as files.
  *
- * File: 8 bytes "MKSNAP1\n", then little endian u64 header bytes; header: 32 bytes identity of the package, u64 tokens,
- * u64 logits (0 or the vocabulary), u64 states; per state, in the order of their names, u64 bytes of the name, name, u64
+ * File: 8 bytes "MKSNAP2\n", then little endian u64 header bytes; header: 32 bytes identity of the package, u64 tokens,
+ * u64 logits (0 or the vocabulary), u64 precision (enum engine_precision), u64 states; per state, in the order of their names, u64 bytes of the name, name, u64
  * type (2: fp16, 4: float32, 0: nothing is kept), u64 elements. Then tokens (int32), logits (float32), state data, each as
  * it lies in memory; at the end 32 bytes SHA-256 of everything before. */
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "format/mlmodelc.h"
 #include "runtime/session_int.h"
 
-static const char magic[8] = "MKSNAP1\n";
+static const char magic[8] = "MKSNAP2\n";
 
 static size_t state_bytes(const struct engine_state_entry *s)
 {
@@ -24,14 +24,13 @@ static void *state_memory(const struct engine_state_entry *s)
 }
 
 /* A cache whose rows before a position stay what they are when later positions are written. A recurrent state can look
- * like one by its shape; in the default precision the types differ. */
+ * like one by its shape, and ENGINE_FP16 does not know which are recurrent. */
 static bool is_full_length(const struct session *s, const struct engine_state_entry *entry)
 {
     const struct model *m = s->model;
-    bool is_known = m->precision == ENGINE_DEFAULT
-                        ? entry->f16_data != NULL
-                        : state_memory(entry) && !m->package->meta->recurrent_state;
-    return is_known && entry->rank == 4 && entry->dims[2] == m->mask_length;
+    bool is_cache =
+        !entry->is_recurrent && !(m->precision == ENGINE_FP16 && m->package->meta->recurrent_state);
+    return is_cache && state_memory(entry) && entry->rank == 4 && entry->dims[2] == m->mask_length;
 }
 
 static void snapshot_free(struct session *s, struct snapshot *p)
@@ -254,6 +253,7 @@ static void put_header(const struct session *s, struct buf *b)
     buf_append(b, id, sizeof id);
     put_u64(b, (uint64_t)s->n);
     put_u64(b, s->has_logits ? (uint64_t)s->model->vocab_size : 0);
+    put_u64(b, (uint64_t)s->model->precision);
     put_u64(b, (uint64_t)engine_state_count(s->state));
     for (int i = 0; i < engine_state_count(s->state); i++) {
         const struct engine_state_entry *entry = states[i];
@@ -294,6 +294,14 @@ bool session_save(const struct session *s, const char *path, struct err *e)
     return ok;
 }
 
+static uint64_t get_u64(const uint8_t *p)
+{
+    uint64_t v = 0;
+    for (int i = 0; i < 8; i++)
+        v |= (uint64_t)p[i] << (8 * i);
+    return v;
+}
+
 bool session_load(struct session *s, const char *path, struct err *e)
 {
     struct map_file *map = NULL;
@@ -303,7 +311,7 @@ bool session_load(struct session *s, const char *path, struct err *e)
     buf_init(&header, 1 << 20);
     if (!map_open(&map, path, e))
         goto done;
-    size_t fixed = sizeof magic + 8 + 32 + 24 + 32;
+    const size_t numbers = 8 + 32, fixed = sizeof magic + numbers + 32 + 32;
     if (map->bytes < fixed || memcmp(map->data, magic, sizeof magic) != 0) {
         err_set(e, ERR_FORMAT, "%s: expected a milkit snapshot, found something else", path);
         goto done;
@@ -315,15 +323,16 @@ bool session_load(struct session *s, const char *path, struct err *e)
     }
     /* The header that this session would write, with the file's numbers of tokens and logits, must be the file's. */
     const uint8_t *at = map->data + sizeof magic;
-    uint64_t header_bytes = 0, n_tokens = 0, n_logits = 0;
-    for (int i = 0; i < 8; i++) {
-        header_bytes |= (uint64_t)at[i] << (8 * i);
-        n_tokens |= (uint64_t)at[8 + 32 + i] << (8 * i);
-        n_logits |= (uint64_t)at[8 + 40 + i] << (8 * i);
-    }
+    uint64_t header_bytes = get_u64(at), n_tokens = get_u64(at + numbers),
+             n_logits = get_u64(at + numbers + 8), precision = get_u64(at + numbers + 16);
     put_header(s, &header);
-    bool same = header_bytes == header.n && map->bytes - fixed + 56 >= header_bytes &&
-                memcmp(at + 8, header.p, 32) == 0 && memcmp(at + 8 + 48, header.p + 48, header.n - 48) == 0;
+    bool same_package = memcmp(at + 8, header.p, 32) == 0;
+    if (same_package && precision != (uint64_t)s->model->precision) {
+        err_set(e, ERR_FORMAT, "%s: the snapshot was made in another precision", path);
+        goto done;
+    }
+    bool same = same_package && header_bytes == header.n && map->bytes - fixed + 64 >= header_bytes &&
+                memcmp(at + 8 + 48, header.p + 48, header.n - 48) == 0;
     if (!same || n_tokens > (uint64_t)s->model->context_length ||
         (n_logits != 0 && n_logits != (uint64_t)s->model->vocab_size)) {
         err_set(e, ERR_FORMAT, "%s: the snapshot belongs to another package", path);

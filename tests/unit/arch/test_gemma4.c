@@ -165,47 +165,87 @@ static const struct mil_var *gathered(const struct mil_function *f, const char *
     return NULL;
 }
 
-/* Tables take in of the root of a size what leaves each element exact, from any element on; one fp16 factor has the rest.
- * A batch of 1 has fixed shapes. */
+/* A table that holds its tensor times a factor exactly, from any element on. Returns the factor. */
+static double check_table(const struct opened *o, const struct mil_function *f, const char *value,
+                          const char *tensor)
+{
+    const struct mil_value *v = const_value(f, value);
+    const struct st_tensor *t = safetensors_find(o->tensors, tensor);
+    assert_non_null(v);
+    assert_non_null(t);
+    assert_int_equal(v->n_elems, o->model->vocab_size * t->shape[1]);
+    int64_t begin = 37 * t->shape[1] + 5, n = 250 * t->shape[1];
+    f16 *got = xmalloc((size_t)n * sizeof *got);
+    double *stored = xmalloc((size_t)n * sizeof *stored), factor = 0;
+    ASSERT_OK(v->weight->produce(v->weight, begin, n, got, e));
+    ASSERT_OK(st_read_f64(t, begin, n, stored, e));
+    for (int64_t k = 0; k < n && factor == 0; k++)
+        factor = stored[k] != 0 ? (double)f16_to_f32(got[k]) / stored[k] : 0;
+    for (int64_t k = 0; k < n; k++)
+        assert_true((double)f16_to_f32(got[k]) == stored[k] * factor);
+    free(got);
+    free(stored);
+    return factor;
+}
+
+/* Is x a power of two times `quarters` quarters? */
+static bool is_power_times(double x, int quarters)
+{
+    int exponent;
+    return frexp(x / (quarters / 4.0), &exponent) == 0.5;
+}
+
+/* Tables take in of the root of a size what leaves each element exact; one fp16 factor has the rest. Elements of bf16 have
+ * room for quarters, those of fp16 have not. A batch of 1 has fixed shapes. */
 static void test_tables(void **state)
 {
     (void)state;
     static const struct {
-        const char *value, *tensor;
-        int64_t size, columns;
-    } tables[] = {{"embed_tokens_weight", "model.embed_tokens.weight", 96, 96},
-                  {"embed_tokens_per_layer_weight", "model.embed_tokens_per_layer.weight", 16, 112}};
-    struct opened o;
-    struct arch_settings s = full_settings;
-    s.batch_size = 1;
-    ASSERT_OK(open_edited(&o, "gemma4-window", NULL, &s, e));
-    struct mil_model *m = mil_model_new(9);
-    ASSERT_OK(o.model->family->build_embeddings(o.model, m, e));
-    ASSERT_OK(mil_verify(m, e));
-    const struct mil_function *f = m->program->functions[0];
-    assert_type(f->block->outputs[1]->type, "tensor<fp16, [1, 1, 112]>");
+        const char *model;
+        double sizes[2]; /* of the two tables */
+    } models[] = {{"gemma4-window", {96, 16}}, {"gemma4-resaved", {64, 8}}};
+    static const char *const values[] = {"embed_tokens_weight", "embed_tokens_per_layer_weight"};
+    int n_quarters = 0;
     for (int i = 0; i < 2; i++) {
-        const struct mil_value *v = const_value(f, tables[i].value);
-        const struct st_tensor *t = safetensors_find(o.tensors, tables[i].tensor);
-        assert_non_null(v);
-        assert_non_null(t);
-        assert_int_equal(v->n_elems, 301 * tables[i].columns);
-        int64_t begin = 37 * tables[i].columns + 5, n = 250 * tables[i].columns;
-        f16 *got = xmalloc((size_t)n * sizeof *got);
-        double *stored = xmalloc((size_t)n * sizeof *stored);
-        ASSERT_OK(v->weight->produce(v->weight, begin, n, got, e));
-        ASSERT_OK(st_read_f64(t, begin, n, stored, e));
-        double root = sqrt((double)tables[i].size), left = factor_behind(f, gathered(f, tables[i].value)),
-               in_table = i == 0 ? 8 : 4;
-        assert_true(fabs(in_table * left / root - 1) <= (i == 0 ? 0x1p-12 : 0));
-        assert_true(i == 0 || left == 1);
-        for (int64_t k = 0; k < n; k++)
-            assert_true((double)f16_to_f32(got[k]) == stored[k] * in_table);
-        free(got);
-        free(stored);
+        struct opened o;
+        struct arch_settings s = full_settings;
+        s.batch_size = 1;
+        ASSERT_OK(open_edited(&o, models[i].model, NULL, &s, e));
+        struct mil_model *m = mil_model_new(9);
+        ASSERT_OK(o.model->family->build_embeddings(o.model, m, e));
+        ASSERT_OK(mil_verify(m, e));
+        const struct mil_function *f = m->program->functions[0];
+        assert_int_equal(f->block->outputs[1]->type->dims[1], 1);
+        const char *prefix = safetensors_find(o.tensors, "model.language_model.embed_tokens.weight")
+                                 ? "model.language_model."
+                                 : "model.";
+        for (int k = 0; k < 2; k++) {
+            char tensor[80];
+            snprintf(tensor, sizeof tensor, "%sembed_tokens%s.weight", prefix, k ? "_per_layer" : "");
+            double root = sqrt(models[i].sizes[k]), factor = check_table(&o, f, values[k], tensor),
+                   left = factor_behind(f, gathered(f, values[k]));
+            assert_true(fabs(factor * left / root - 1) <= 0x1p-12);
+            assert_true(factor <= root && (factor != root || left == 1));
+            bool is_plain = is_power_times(factor, 4);
+            assert_true(is_plain || is_power_times(factor, 5) || is_power_times(factor, 6) ||
+                        is_power_times(factor, 7));
+            n_quarters += !is_plain;
+        }
+        mil_model_close(m);
+        /* The same bytes called fp16: the table takes a power of two. */
+        for (int k = 0; k < o.tensors->n_tensors; k++)
+            ((struct st_tensor *)(uintptr_t)&o.tensors->tensors[k])->dtype = ST_F16;
+        m = mil_model_new(9);
+        ASSERT_OK(o.model->family->build_embeddings(o.model, m, e));
+        for (int k = 0; k < 2; k++) {
+            const struct mil_function *g = m->program->functions[0];
+            double root = sqrt(models[i].sizes[k]), left = factor_behind(g, gathered(g, values[k]));
+            assert_true(fabs(left * ldexp(1, (int)floor(log2(root))) / root - 1) <= 0x1p-11);
+        }
+        mil_model_close(m);
+        opened_close(&o);
     }
-    mil_model_close(m);
-    opened_close(&o);
+    assert_int_equal(n_quarters, 1); /* the root of 8 */
 }
 
 static void test_head(void **state)

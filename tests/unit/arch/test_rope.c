@@ -154,14 +154,18 @@ static void test_tables(void **state)
     for (int i = 0; i < 200; i += 7)
         ASSERT_OK(sines->weight->produce(sines->weight, i, i + 7 < 200 ? 7 : 200 - i, part + i, e));
     assert_memory_equal(whole, part, sizeof whole);
+    for (int i = 0; i < 200; i += 7)
+        ASSERT_OK(sine_rests->weight->produce(sine_rests->weight, i, i + 7 < 200 ? 7 : 200 - i, part + i, e));
+    assert_memory_equal(rest, part, sizeof rest);
     for (int i = 0; i < 200; i++) {
         double angle = (i / 4) * pow(10000, -2.0 * (i % 4) / 8);
         assert_true(fabs((double)f16_to_f32(whole[i]) - sin(angle)) < 6e-4);
         assert_true(fabs((double)f16_to_f32(cos_whole[i]) - cos(angle)) < 6e-4);
-        /* What rounding lost is kept: the sum is off by less than the float32 angle's own error. */
-        assert_true(fabs((double)f16_to_f32(whole[i]) + (double)f16_to_f32(rest[i]) - sin(angle)) < 5e-6);
-        assert_true(fabs((double)f16_to_f32(cos_whole[i]) + (double)f16_to_f32(cos_rest[i]) - cos(angle)) <
-                    5e-6);
+        /* What rounding lost is kept, to half a unit of fp16 numbers of its size, of the float32 angle. */
+        double exact = (double)((float)(i / 4) * r.inverse_frequency[i % 4]);
+        assert_true(fabs((double)f16_to_f32(whole[i]) + (double)f16_to_f32(rest[i]) - sin(exact)) <= 0x1p-23);
+        assert_true(fabs((double)f16_to_f32(cos_whole[i]) + (double)f16_to_f32(cos_rest[i]) - cos(exact)) <=
+                    0x1p-23);
     }
     mil_model_close(m);
     arena_free(arena);

@@ -13,12 +13,15 @@ static void test_map(void **state)
     assert_int_equal(m->bytes, 5);
     assert_memory_equal(m->data, "hello", 5);
     assert_string_equal(m->path, scratch("data"));
+    map_drop_pages(m);
+    assert_memory_equal(m->data, "hello", 5);
     map_close(m);
 
     put_file(scratch("empty"), "", 0);
     ASSERT_OK(map_open(&m, scratch("empty"), e));
     assert_int_equal(m->bytes, 0);
     assert_null(m->data);
+    map_drop_pages(m);
     map_close(m);
     map_close(NULL);
 }

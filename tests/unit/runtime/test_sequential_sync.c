@@ -32,6 +32,11 @@ static void close_session(struct open *o)
     model_close(o->model);
 }
 
+static char *scratch_file(const char *name)
+{
+    return path_join(packages_scratch, name);
+}
+
 /* Logits and states, but for rows of full-length caches that later positions left behind. */
 static void assert_like_fresh(struct open *o, const int32_t *ids, size_t n, const char *what)
 {
@@ -262,6 +267,25 @@ static void test_op_by_op(void **state)
         session_reset(s);
         feed(s, ids, 31, SESSION_INFER_ONLY);
         assert_memory_equal(session_logits(s), on.logits, on.logits_bytes);
+        /* Rows of full-length caches stay where they are, whatever type holds them, unless recurrent states
+         * can't be told from them. */
+        uint64_t kept = on.logits_bytes;
+        for (int k = 0; k < on.n_states; k++) {
+            const struct engine_state_entry *entry = engine_state_get(session_state(s), k);
+            bool is_full = entry->rank == 4 && entry->dims[2] == CONTEXT,
+                 is_told = options.precision == ENGINE_FP32 || !m->package->meta->recurrent_state;
+            kept += is_full && is_told ? 0 : on.bytes[k];
+        }
+        assert_int_equal(s->snapshots->bytes, kept);
+        /* From a file of the same precision it goes on. */
+        char *path = scratch_file("op-by-op");
+        struct moment saved = moment_take(s, m);
+        ASSERT_OK(session_save(s, path, e));
+        feed(s, other + 30, 8, SESSION_INFER_ONLY);
+        ASSERT_OK(session_load(s, path, e));
+        assert_same_moment(s, m, &saved, "loaded");
+        moment_free(&saved);
+        free(path);
         moment_free(&want);
         moment_free(&on);
         session_free(s);
@@ -399,11 +423,6 @@ static void test_stopped(void **state)
 
 /* ---- snapshot files ---- */
 
-static char *scratch_file(const char *name)
-{
-    return path_join(packages_scratch, name);
-}
-
 static void test_file(void **state)
 {
     (void)state;
@@ -513,8 +532,8 @@ static void test_wrong_numbers(void **state)
     ASSERT_OK(session_save(o.session, path, e));
     ASSERT_OK(file_read(&bytes, &n, path, 1 << 26, e));
     struct moment before = moment_take(o.session, o.model);
-    /* header bytes, identity, tokens, logits, number of states, the first state's name, type, elements */
-    static const size_t at[] = {8, 16, 48, 55, 56, 63, 64, 71, 72, 80};
+    /* header bytes, identity, tokens, logits, precision, number of states, bytes of the first state's name, the name */
+    static const size_t at[] = {8, 16, 48, 55, 56, 63, 64, 71, 72, 79, 80, 88};
     for (size_t k = 0; k < sizeof at / sizeof *at; k++) {
         uint8_t digest[32];
         bytes[at[k]] ^= 0x41;
@@ -523,7 +542,10 @@ static void test_wrong_numbers(void **state)
         memcpy(saved, bytes + n - 32, 32);
         memcpy(bytes + n - 32, digest, 32);
         ASSERT_OK(file_write(path, bytes, n, e));
-        refuse(&o, &before, path, at[k] == 48 ? "expected" : "another package");
+        refuse(&o, &before, path,
+               at[k] == 48                      ? "expected"
+               : at[k] / 8 == 8 /* precision */ ? "another precision"
+                                                : "another package");
         memcpy(bytes + n - 32, saved, 32);
         bytes[at[k]] ^= 0x41;
     }
@@ -565,13 +587,14 @@ static void test_foreign_files(void **state)
     session_free(s);
     model_close(m);
     free(checkpoint);
-    for (int lut = 0; lut <= 4; lut += 4) { /* other weights, other precision */
-        struct model_options options = {.n_threads = 1, .precision = lut ? ENGINE_DEFAULT : ENGINE_FP16};
-        m = package_load_with(&equal, &(struct package_extra){.lut = lut}, &options);
+    static const enum engine_precision precisions[] = {ENGINE_DEFAULT, ENGINE_FP32, ENGINE_FP16};
+    for (int i = 0; i < 3; i++) { /* other weights, other precisions */
+        struct model_options options = {.n_threads = 1, .precision = precisions[i]};
+        m = package_load_with(&equal, &(struct package_extra){.lut = i == 0 ? 4 : 0}, &options);
         ASSERT_OK(session_new(&s, m, e));
         feed(s, o.ids, 10, SESSION_CONTRACT);
         ASSERT_OK(session_save(s, path, e));
-        refuse(&o, &before, path, "another package");
+        refuse(&o, &before, path, i == 0 ? "another package" : "another precision");
         session_free(s);
         model_close(m);
     }

@@ -2,8 +2,8 @@
  * their tables, and what is left of a block's sums is one register a row, which eight rows add up together. Two rows
  * and no more, because reading memory in more places at once is slower than what it saves. Part of body_fixed.h, over
  * AVX-512 registers. */
-#ifndef MILKIT_KERNEL_FIXED_PAIRS_AVX512_H
-#define MILKIT_KERNEL_FIXED_PAIRS_AVX512_H
+#ifndef MILKIT_KERNEL_FIXED_PAIRS_H
+#define MILKIT_KERNEL_FIXED_PAIRS_H
 
 /* How far ahead of each row memory is asked for, into the second-level cache: the first level's few open misses are
  * needed by the loads themselves. */
@@ -50,16 +50,12 @@ static ALWAYS_INLINE void sum_pair_block(char *lanes, const uint8_t *const p[2],
         for (int r = 0; r < 2; r++) {
             __m512i hi, lo;
             decode_slot(&hi, &lo, p[r], s, t, bits, is_identity);
-            sums[r].high = _mm512_dpbusd_epi32(sums[r].high, hi, x_hi);
-            sums[r].rest = _mm512_dpbusd_epi32(sums[r].rest, hi, x_lo);
-            if (!is_identity)
-                sums[r].rest = _mm512_dpbusd_epi32(sums[r].rest, lo, x_hi);
+            add_slot(&sums[r], hi, lo, x_hi, x_lo, is_identity);
         }
     }
     UNROLL_ALL
     for (int r = 0; r < 2; r++)
-        _mm512_storeu_si512(lanes + r * PAIR_LANES_BYTES,
-                            _mm512_add_epi32(_mm512_slli_epi32(sums[r].high, 8), sums[r].rest));
+        _mm512_storeu_si512(lanes + r * PAIR_LANES_BYTES, join_sums(&sums[r]));
 }
 
 /* Rows o and o + 1, which have one table. */
@@ -82,37 +78,34 @@ static ALWAYS_INLINE void sum_pair(char *lanes, const struct fixed_weight *w, in
 }
 
 /* Are rows whole blocks, and do those from `begin` on come in eights of one table, which fits a register a plane, and one
- * scale a block? Whatever is odd goes the general way: any branch more in here costs all. */
-static ALWAYS_INLINE bool rows_are_eights(const struct fixed_weight *w, int64_t begin, int bits,
-                                          bool is_identity, bool by_unit)
+ * scale a block? Other rows go the general way. */
+static ALWAYS_INLINE bool rows_come_in_pairs(const struct fixed_weight *w, int64_t begin, int bits,
+                                             bool is_identity, bool by_unit)
 {
     bool same_table = w->table_stride == 0 || w->rows_per_group >= w->n_out ||
                       (w->rows_per_group % TOGETHER == 0 && begin % TOGETHER == 0);
     return same_table && !by_unit && (bits < 8 || is_identity) && w->n_in % FIXED_BLOCK == 0;
 }
 
-/* write_rows of rows first .. first + 7. */
+/* write_rows of eight rows that follow each other. */
 static ALWAYS_INLINE void write_eight(float *y, __m256 acc, const struct fixed_weight *w, const float *bias,
-                                      int64_t first)
+                                      const int64_t o[TOGETHER])
 {
-    int64_t at = w->scale_block == 0 ? first / w->rows_per_scale : 0;
-    if (w->scale_block == 0 && first + TOGETHER > (at + 1) * w->rows_per_scale) {
-        int64_t o[TOGETHER];
-        for (int64_t r = 0; r < TOGETHER; r++)
-            o[r] = first + r;
+    int64_t at = w->scale_block == 0 ? o[0] / w->rows_per_scale : 0;
+    if (w->scale_block == 0 && o[TOGETHER - 1] >= (at + 1) * w->rows_per_scale) {
         write_rows(y, acc, w, bias, o, TOGETHER);
         return;
     }
     __m256 sum = _mm256_mul_ps(acc, _mm256_set1_ps(w->scale_block == 0 ? 256.0f * w->scales[at] : 256.0f));
     if (bias)
-        sum = _mm256_add_ps(sum, _mm256_loadu_ps(bias + first));
-    _mm256_storeu_ps(y + first, sum);
+        sum = _mm256_add_ps(sum, _mm256_loadu_ps(bias + o[0]));
+    _mm256_storeu_ps(y + o[0], sum);
 }
 
 /* Rows [begin, end), a multiple of eight. */
-static ALWAYS_INLINE void fixed_row_eights(float *y, const char *x, const struct fixed_weight *w,
-                                           const float *bias, int64_t begin, int64_t end, char *lanes,
-                                           int bits, bool is_identity)
+static ALWAYS_INLINE void fixed_row_pairs(float *y, const char *x, const struct fixed_weight *w,
+                                          const float *bias, int64_t begin, int64_t end, char *lanes,
+                                          int bits, bool is_identity)
 {
     int64_t n_blocks = w->n_in / FIXED_BLOCK;
     for (int64_t first = begin; first < end; first += TOGETHER) {
@@ -131,7 +124,7 @@ static ALWAYS_INLINE void fixed_row_eights(float *y, const char *x, const struct
             reduce_eight_wide(part, lanes + b * PAIR_BLOCK_LANES);
             acc = add_block(acc, part, b, &tail, w, o, is_identity);
         }
-        write_eight(y, acc, w, bias, first);
+        write_eight(y, acc, w, bias, o);
     }
 }
 
