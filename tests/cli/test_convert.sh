@@ -1,26 +1,6 @@
 # milkit convert from the outside: exit statuses, messages, interruption, full disks; nothing is left behind.
-set -u
-rm -rf "$SCRATCH"
-mkdir -p "$SCRATCH"
-cd "$SCRATCH" || exit 1
-failed=0
-tiny=$DATA/models/qwen3-tiny
+. "$SOURCE/tests/cli/packages.sh"
 bias=$DATA/models/qwen3-bias
-
-fail() {
-    echo "FAILED: $*"
-    failed=1
-}
-
-# expect STATUS "text of the message" COMMAND...: runs it, stderr must hold the text
-expect() {
-    local status=$1 text=$2
-    shift 2
-    "$@" >out.txt 2>err.txt
-    local got=$?
-    [ $got -eq "$status" ] || fail "expected status $status, found $got: $* ($(tail -1 err.txt))"
-    grep -qF -- "$text" err.txt || fail "expected '$text' from: $* ($(tail -1 err.txt))"
-}
 
 # Neither the output nor a temporary folder of it may exist.
 nothing_left() {
@@ -183,6 +163,4 @@ if [ "$(df --output=avail -k . | tail -1)" -gt 4000000 ]; then
 else
     echo "skipped: interruption needs 4 GB of disk"
 fi
-
-cd / && rm -rf "$SCRATCH"
-exit $failed
+finish

@@ -1,27 +1,7 @@
 # milkit convert to palettes and integers from the outside: names, warnings, refusals, the same bytes whoever writes them,
 # failing writes.
-set -u
-rm -rf "$SCRATCH"
-mkdir -p "$SCRATCH"
-cd "$SCRATCH" || exit 1
-failed=0
-tiny=$DATA/models/qwen3-tiny
+. "$SOURCE/tests/cli/packages.sh"
 bias=$DATA/models/qwen3-bias
-
-fail() {
-    echo "FAILED: $*"
-    failed=1
-}
-
-# expect STATUS "text of the message" COMMAND...: runs it, stderr must hold the text
-expect() {
-    local status=$1 text=$2
-    shift 2
-    "$@" >out.txt 2>err.txt
-    local got=$?
-    [ $got -eq "$status" ] || fail "expected status $status, found $got: $* ($(tail -1 err.txt))"
-    grep -qF -- "$text" err.txt || fail "expected '$text' from: $* ($(tail -1 err.txt))"
-}
 
 # Neither the output nor a temporary folder of it may exist.
 nothing_left() {
@@ -139,6 +119,4 @@ if [ "$(id -u)" = 0 ] && mkdir -p disk && mount -t tmpfs -o size=100m tmpfs disk
 else
     echo "skipped: a disk that fills up needs root and mount"
 fi
-
-cd / && rm -rf "$SCRATCH"
-exit $failed
+finish

@@ -1,15 +1,5 @@
 # milkit template: messages to text and ids, JSON lines, marked and flat, refusals.
-set -u
-rm -rf "$SCRATCH"
-mkdir -p "$SCRATCH"
-cd "$SCRATCH" || exit 1
-failed=0
-tiny=$DATA/models/qwen3-tiny
-
-fail() {
-    echo "FAILED: $*"
-    failed=1
-}
+. "$SOURCE/tests/cli/packages.sh"
 
 # expect STATUS TEXT INPUT COMMAND...
 expect() {
@@ -89,4 +79,4 @@ for name in tiny:models/qwen3-tiny qwen3:tokenizers/qwen3 gemma3:tokenizers/gemm
         <(sed -n 's/.*"ids": \(\[[0-9, ]*\]\).*/\1/p' "$golden" | tr -d ' ') || fail "ids of $name differ"
     [ "$(grep -c '"error"' found.jsonl)" -eq "$(grep -c '"error": "' "$golden")" ] || fail "errors of $name differ"
 done
-exit $failed
+finish

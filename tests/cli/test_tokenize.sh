@@ -1,24 +1,5 @@
 # milkit tokenize: text and ids both ways, JSON lines against the library's answers, refusals.
-set -u
-rm -rf "$SCRATCH"
-mkdir -p "$SCRATCH"
-cd "$SCRATCH" || exit 1
-failed=0
-tiny=$DATA/models/qwen3-tiny
-
-fail() {
-    echo "FAILED: $*"
-    failed=1
-}
-
-expect() {
-    local status=$1 text=$2
-    shift 2
-    "$@" >out.txt 2>err.txt
-    local got=$?
-    [ $got -eq "$status" ] || fail "expected status $status, found $got: $* ($(tail -1 err.txt))"
-    grep -qF -- "$text" out.txt err.txt || fail "expected '$text' from: $* ($(tail -1 err.txt))"
-}
+. "$SOURCE/tests/cli/packages.sh"
 
 # every golden line, both ways: only the numbers of the answer are compared, so that blanks do not matter
 golden=$DATA/tokenizers/tiny.encode.jsonl
@@ -33,6 +14,9 @@ printf '{"text": "a\\u0000b"}\n' | "$MILKIT" tokenize "$tiny" --jsonl | "$MILKIT
 
 ids=$("$MILKIT" tokenize "$tiny" "Hello there" --ids)
 [ "$("$MILKIT" tokenize "$tiny" --decode "$ids")" = "Hello there" ] || fail "argument does not come back"
+tokenize_bad() {
+    "$MILKIT" tokenize "$tiny" --jsonl <bad.jsonl
+}
 [ "$(printf 'Hello there' | "$MILKIT" tokenize "$tiny" --ids)" = "$ids" ] || fail "stdin differs from the argument"
 [ "$(echo "$ids" | "$MILKIT" tokenize "$tiny/tokenizer.json" --decode)" = "Hello there" ] || fail "ids from stdin"
 expect 0 '"<|im_end|>"' "$MILKIT" tokenize "$tiny" "a<|im_end|>"
@@ -46,7 +30,7 @@ expect 2 "token id 99999 is outside the vocabulary" "$MILKIT" tokenize "$tiny" -
 expect 1 "tokenizer.json" "$MILKIT" tokenize "$SCRATCH" text
 expect 1 "$SCRATCH/nowhere: no such file or folder" "$MILKIT" tokenize "$SCRATCH/nowhere" text
 echo '{"text": 7}' >bad.jsonl
-expect 4 "line 1" "$MILKIT" tokenize "$tiny" --jsonl <bad.jsonl
+expect 4 "line 1" tokenize_bad
 printf '{"text": "a"}\n{"ids": [1.5]}\n' >bad.jsonl
-expect 4 "line 2" "$MILKIT" tokenize "$tiny" --jsonl <bad.jsonl
-exit $failed
+expect 4 "line 2" tokenize_bad
+finish
