@@ -406,29 +406,7 @@ static void add_normed(const struct reference *r, const struct gemma4 *g, float 
                        const float *norm, int64_t n)
 {
     reference_rms_norm(y, norm, n, r->hidden_size, g->eps, y);
-    for (int64_t i = 0; i < n * r->hidden_size; i++)
-        x[i] += y[i];
-}
-
-/* Turns each head of each token: rows [n, n_heads, head_dim]. */
-static void turn(const struct gemma4 *g, const struct work *w, const struct layer *l, float *rows, int64_t n,
-                 int64_t n_heads)
-{
-    int64_t pairs = g->rope[l->is_global].n_pairs;
-    for (int64_t t = 0; t < n; t++)
-        for (int64_t head = 0; head < n_heads; head++)
-            reference_rope_turn(rows + (t * n_heads + head) * l->head_dim, pairs,
-                                w->cosines[l->is_global] + t * pairs, w->sines[l->is_global] + t * pairs);
-}
-
-/* Rows [n, n_kv_heads, head_dim] to their positions in a cache [n_kv_heads, capacity, head_dim]. */
-static void store(const struct reference_session *s, const struct layer *l, const float *rows, int64_t n,
-                  float *cache)
-{
-    for (int64_t t = 0; t < n; t++)
-        for (int64_t head = 0; head < l->n_kv_heads; head++)
-            memcpy(cache + (head * s->capacity + s->position + t) * l->head_dim,
-                   rows + (t * l->n_kv_heads + head) * l->head_dim, (size_t)l->head_dim * sizeof *cache);
+    reference_add(x, y, n * r->hidden_size);
 }
 
 static void attention_block(struct reference_session *s, const struct gemma4 *g, int64_t i_layer, int64_t n)
@@ -436,18 +414,20 @@ static void attention_block(struct reference_session *s, const struct gemma4 *g,
     const struct reference *r = s->reference;
     const struct layer *l = &g->layers[i_layer];
     struct work *w = s->own;
+    const float *cosines = w->cosines[l->is_global], *sines = w->sines[l->is_global];
+    int64_t n_pairs = g->rope[l->is_global].n_pairs;
     reference_rms_norm(s->stream, l->input_norm, n, r->hidden_size, g->eps, w->h);
     reference_linear(s, l->projection[Q], NULL, w->h, n, w->q);
     reference_rms_norm(w->q, l->q_norm, n * g->n_heads, l->head_dim, g->eps, w->q);
-    turn(g, w, l, w->q, n, g->n_heads);
+    reference_rope_turn_heads(w->q, n, g->n_heads, l->head_dim, n_pairs, cosines, sines);
     if (!l->is_shared) {
         reference_linear(s, l->projection[K], NULL, w->h, n, w->k);
         reference_linear(s, l->projection[V], NULL, w->h, n, w->v);
         reference_rms_norm(w->k, l->k_norm, n * l->n_kv_heads, l->head_dim, g->eps, w->k);
         reference_rms_norm(w->v, NULL, n * l->n_kv_heads, l->head_dim, g->eps, w->v);
-        turn(g, w, l, w->k, n, l->n_kv_heads);
-        store(s, l, w->k, n, w->keys[i_layer]);
-        store(s, l, w->v, n, w->values[i_layer]);
+        reference_rope_turn_heads(w->k, n, l->n_kv_heads, l->head_dim, n_pairs, cosines, sines);
+        reference_store(s, w->k, n, l->n_kv_heads, l->head_dim, w->keys[i_layer]);
+        reference_store(s, w->v, n, l->n_kv_heads, l->head_dim, w->values[i_layer]);
     }
     struct reference_attention a = {.query = w->q,
                                     .keys = w->keys[l->source],

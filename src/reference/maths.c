@@ -115,6 +115,21 @@ void reference_gather(const struct st_tensor *table, const int32_t *ids, int64_t
         read_elements(table, ids[t] * columns, columns, dst + t * columns);
 }
 
+void reference_add(float *x, const float *y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] += y[i];
+}
+
+void reference_store(const struct reference_session *s, const float *rows, int64_t n, int64_t n_heads,
+                     int64_t head_dim, float *cache)
+{
+    for (int64_t t = 0; t < n; t++)
+        for (int64_t head = 0; head < n_heads; head++)
+            memcpy(cache + (head * s->capacity + s->position + t) * head_dim,
+                   rows + (t * n_heads + head) * head_dim, (size_t)head_dim * sizeof *cache);
+}
+
 void reference_rms_norm(const float *x, const float *weight, int64_t n, int64_t dim, float eps, float *y)
 {
     for (int64_t t = 0; t < n; t++, x += dim, y += dim) {

@@ -240,32 +240,12 @@ static bool session_state(const struct reference_session *s, int64_t layer, enum
 
 /* ---- the forward pass ---- */
 
-static void add_rows(float *x, const float *y, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        x[i] += y[i];
-}
-
 /* Norms and turns each head of each token: rows [n, n_heads, head_dim]. */
 static void norm_and_turn(const struct qwen3 *q, const struct work *w, float *rows, const float *norm,
                           int64_t n, int64_t n_heads)
 {
-    int64_t pairs = q->rope.n_pairs;
     reference_rms_norm(rows, norm, n * n_heads, q->head_dim, q->eps, rows);
-    for (int64_t t = 0; t < n; t++)
-        for (int64_t head = 0; head < n_heads; head++)
-            reference_rope_turn(rows + (t * n_heads + head) * q->head_dim, pairs, w->cosines + t * pairs,
-                                w->sines + t * pairs);
-}
-
-/* Rows [n, n_kv_heads, head_dim] to their positions in a cache [n_kv_heads, capacity, head_dim]. */
-static void store(const struct reference_session *s, const struct qwen3 *q, const float *rows, int64_t n,
-                  float *cache)
-{
-    for (int64_t t = 0; t < n; t++)
-        for (int64_t head = 0; head < q->n_kv_heads; head++)
-            memcpy(cache + (head * s->capacity + s->position + t) * q->head_dim,
-                   rows + (t * q->n_kv_heads + head) * q->head_dim, (size_t)q->head_dim * sizeof *cache);
+    reference_rope_turn_heads(rows, n, n_heads, q->head_dim, q->rope.n_pairs, w->cosines, w->sines);
 }
 
 static void attention_block(struct reference_session *s, const struct qwen3 *q, const struct layer *l,
@@ -279,8 +259,8 @@ static void attention_block(struct reference_session *s, const struct qwen3 *q, 
     reference_linear(s, l->projection[V], l->bias[V], w->h, n, w->v);
     norm_and_turn(q, w, w->q, l->q_norm, n, q->n_heads);
     norm_and_turn(q, w, w->k, l->k_norm, n, q->n_kv_heads);
-    store(s, q, w->k, n, w->keys[i_layer]);
-    store(s, q, w->v, n, w->values[i_layer]);
+    reference_store(s, w->k, n, q->n_kv_heads, q->head_dim, w->keys[i_layer]);
+    reference_store(s, w->v, n, q->n_kv_heads, q->head_dim, w->values[i_layer]);
     struct reference_attention a = {.query = w->q,
                                     .keys = w->keys[i_layer],
                                     .values = w->values[i_layer],
@@ -295,7 +275,7 @@ static void attention_block(struct reference_session *s, const struct qwen3 *q, 
                                     .scale = (float)(1.0 / sqrt((double)q->head_dim))};
     reference_attend(r->parts->pool, &a);
     reference_linear(s, l->projection[O], l->bias[O], w->attention, n, w->h);
-    add_rows(s->stream, w->h, n * r->hidden_size);
+    reference_add(s->stream, w->h, n * r->hidden_size);
 }
 
 static void mlp_block(struct reference_session *s, const struct qwen3 *q, const struct layer *l, int64_t n)
@@ -308,7 +288,7 @@ static void mlp_block(struct reference_session *s, const struct qwen3 *q, const 
     for (int64_t i = 0; i < n * q->intermediate_size; i++)
         w->gate[i] = reference_silu(w->gate[i]) * w->up[i];
     reference_linear(s, l->down, NULL, w->gate, n, w->h);
-    add_rows(s->stream, w->h, n * r->hidden_size);
+    reference_add(s->stream, w->h, n * r->hidden_size);
 }
 
 static void embed(struct reference_session *s, const int32_t *tokens, int64_t n)

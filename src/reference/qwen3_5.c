@@ -359,32 +359,12 @@ static bool session_state(const struct reference_session *s, int64_t layer, enum
 
 /* ---- the forward pass ---- */
 
-static void add_rows(float *x, const float *y, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        x[i] += y[i];
-}
-
 /* Norms and turns each head of each token: rows [n, n_heads, head_dim]. */
 static void norm_and_turn(const struct qwen3_5 *q, const struct qwen3_5_work *w, float *rows,
                           const float *norm, int64_t n, int64_t n_heads)
 {
-    int64_t pairs = q->rope.n_pairs;
     reference_rms_norm(rows, norm, n * n_heads, q->head_dim, q->eps, rows);
-    for (int64_t t = 0; t < n; t++)
-        for (int64_t head = 0; head < n_heads; head++)
-            reference_rope_turn(rows + (t * n_heads + head) * q->head_dim, pairs, w->cosines + t * pairs,
-                                w->sines + t * pairs);
-}
-
-/* Rows [n, n_kv_heads, head_dim] to their positions in a cache [n_kv_heads, capacity, head_dim]. */
-static void store(const struct reference_session *s, const struct qwen3_5 *q, const float *rows, int64_t n,
-                  float *cache)
-{
-    for (int64_t t = 0; t < n; t++)
-        for (int64_t head = 0; head < q->n_kv_heads; head++)
-            memcpy(cache + (head * s->capacity + s->position + t) * q->head_dim,
-                   rows + (t * q->n_kv_heads + head) * q->head_dim, (size_t)q->head_dim * sizeof *cache);
+    reference_rope_turn_heads(rows, n, n_heads, q->head_dim, q->rope.n_pairs, w->cosines, w->sines);
 }
 
 static void full_attention(struct reference_session *s, const struct qwen3_5 *q,
@@ -399,8 +379,8 @@ static void full_attention(struct reference_session *s, const struct qwen3_5 *q,
         memcpy(w->q + i * d, w->query_gate + 2 * i * d, (size_t)d * sizeof *w->q);
     norm_and_turn(q, w, w->q, f->query_norm, n, q->n_heads);
     norm_and_turn(q, w, w->k, f->key_norm, n, q->n_kv_heads);
-    store(s, q, w->k, n, w->keys[i_layer]);
-    store(s, q, w->v, n, w->values[i_layer]);
+    reference_store(s, w->k, n, q->n_kv_heads, q->head_dim, w->keys[i_layer]);
+    reference_store(s, w->v, n, q->n_kv_heads, q->head_dim, w->values[i_layer]);
     struct reference_attention a = {.query = w->q,
                                     .keys = w->keys[i_layer],
                                     .values = w->values[i_layer],
@@ -441,10 +421,10 @@ static void run_layer(struct reference_session *s, int64_t i_layer, int64_t n)
         full_attention(s, q, &l->full, i_layer, n, w->y);
     else
         reference_qwen3_5_linear(s, l, i_layer, n, w->y);
-    add_rows(s->stream, w->y, n * hidden);
+    reference_add(s->stream, w->y, n * hidden);
     reference_rms_norm(s->stream, l->post_norm, n, hidden, q->eps, w->h);
     reference_qwen3_5_mlp(s, l, n, w->y);
-    add_rows(s->stream, w->y, n * hidden);
+    reference_add(s->stream, w->y, n * hidden);
 }
 
 static void finish(struct reference_session *s, int64_t n)

@@ -105,6 +105,9 @@ bool reference_rope_parse(const cJSON *config, const char *where, int64_t dim, s
 void reference_rope_row(const struct reference_rope *rope, int64_t position, float *cosines, float *sines);
 /* Turns pair i = (x[i], x[i + n_pairs]) in place. */
 void reference_rope_turn(float *x, int64_t n_pairs, const float *cosines, const float *sines);
+/* Turns each head of each token: rows [n, n_heads, head_dim]; cosines, sines [n, n_pairs]. */
+void reference_rope_turn_heads(float *rows, int64_t n, int64_t n_heads, int64_t head_dim, int64_t n_pairs,
+                               const float *cosines, const float *sines);
 
 /* ---- maths (maths.c) ---- */
 
@@ -125,6 +128,11 @@ void reference_recall_keep(struct reference_recall *k, const struct st_tensor *w
                            int64_t n, const float *y);
 /* dst [n, columns] = rows of a table; ids are in range. */
 void reference_gather(const struct st_tensor *table, const int32_t *ids, int64_t n, float *dst);
+/* x[i] += y[i] */
+void reference_add(float *x, const float *y, int64_t n);
+/* Rows [n, n_heads, head_dim] of the newest tokens to their positions in the session's cache [n_heads, capacity, head_dim]. */
+void reference_store(const struct reference_session *s, const float *rows, int64_t n, int64_t n_heads,
+                     int64_t head_dim, float *cache);
 /* y = x / sqrt(mean(x^2) + eps) * weight (NULL: 1) for each of n rows; y may be x. */
 void reference_rms_norm(const float *x, const float *weight, int64_t n, int64_t dim, float eps, float *y);
 float reference_silu(float x);

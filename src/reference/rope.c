@@ -187,3 +187,12 @@ void reference_rope_turn(float *x, int64_t n_pairs, const float *cosines, const 
         x[i + n_pairs] = b * cosines[i] + a * sines[i];
     }
 }
+
+void reference_rope_turn_heads(float *rows, int64_t n, int64_t n_heads, int64_t head_dim, int64_t n_pairs,
+                               const float *cosines, const float *sines)
+{
+    for (int64_t t = 0; t < n; t++)
+        for (int64_t head = 0; head < n_heads; head++)
+            reference_rope_turn(rows + (t * n_heads + head) * head_dim, n_pairs, cosines + t * n_pairs,
+                                sines + t * n_pairs);
+}

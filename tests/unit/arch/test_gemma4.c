@@ -1,99 +1,14 @@
 /* The programs of Gemma 4: structure, states, weights, the two local caches, meta.yaml, the rules of the Neural
  * Engine; what is refused. */
-#include "support.h"
 #include <math.h>
-#include "arch/family.h"
+#include "opened.h"
 #include "gemma4_checkpoint.h"
-
-struct opened {
-    cJSON *config;
-    struct safetensors *tensors;
-    struct arch_model *model;
-};
 
 /* Window 16, batch 8: full length up to 32 positions. */
 static const struct arch_settings full_settings = {
     .context_length = 32, .batch_size = 8, .n_chunks = 1, .split_lm_head = 16};
 static const struct arch_settings block_settings = {
     .context_length = 33, .batch_size = 8, .n_chunks = 1, .split_lm_head = 16};
-
-/* Opens a checkpoint folder; edit (JSON) replaces or adds text settings; null removes, "top" edits the top. */
-static bool open_folder(struct opened *o, const char *folder, const char *edit, const struct arch_settings *s,
-                        struct err *e)
-{
-    memset(o, 0, sizeof *o);
-    char *path = path_join(folder, "config.json");
-    bool ok = json_read_file(&o->config, path, 1 << 20, e) && safetensors_open(&o->tensors, folder, e);
-    if (ok && edit) {
-        cJSON *changes = NULL, *text = cJSON_GetObjectItemCaseSensitive(o->config, "text_config");
-        ok = json_parse(&changes, edit, strlen(edit), "edit", e);
-        while (ok && changes->child) {
-            cJSON *item = cJSON_DetachItemViaPointer(changes, changes->child);
-            bool at_top = !text || strncmp(item->string, "top.", 4) == 0;
-            const char *key = item->string + (strncmp(item->string, "top.", 4) == 0 ? 4 : 0);
-            cJSON *to = at_top ? o->config : text;
-            char *name = xstrdup(key);
-            cJSON_DeleteItemFromObjectCaseSensitive(to, name);
-            cJSON_AddItemToObject(to, name, item);
-            free(name);
-        }
-        cJSON_Delete(changes);
-    }
-    ok = ok && arch_open(&o->model, folder, o->config, o->tensors, s, e);
-    free(path);
-    return ok;
-}
-
-static bool open_edited(struct opened *o, const char *name, const char *edit, const struct arch_settings *s,
-                        struct err *e)
-{
-    char *folder = xasprintf("%s/models/%s", MILKIT_TEST_DATA, name);
-    bool ok = open_folder(o, folder, edit, s, e);
-    free(folder);
-    return ok;
-}
-
-static void opened_close(struct opened *o)
-{
-    arch_close(o->model);
-    safetensors_close(o->tensors);
-    cJSON_Delete(o->config);
-}
-
-static struct mil_model *build_chunk(struct opened *o, int i)
-{
-    struct mil_model *m = mil_model_new(9);
-    ASSERT_OK(o->model->family->build_chunk(o->model, i, m, e));
-    ASSERT_OK(mil_verify(m, e));
-    return m;
-}
-
-static int count_ops(const struct mil_function *f, const char *type)
-{
-    int n = 0;
-    for (int i = 0; i < f->block->n_ops; i++) {
-        const char *t = f->block->ops[i]->type;
-        n += type ? strcmp(t, type) == 0 : strcmp(t, "const") != 0;
-    }
-    return n;
-}
-
-static const struct mil_value *const_value(const struct mil_function *f, const char *name)
-{
-    for (int i = 0; i < f->block->n_ops; i++) {
-        const struct mil_op *op = f->block->ops[i];
-        if (mil_op_is(op, "const") && strcmp(op->outputs[0]->name, name) == 0)
-            return mil_attribute(op, "val");
-    }
-    return NULL;
-}
-
-static void assert_type(const struct mil_type *t, const char *expected)
-{
-    char text[160];
-    mil_type_text(text, sizeof text, t);
-    assert_string_equal(text, expected);
-}
 
 static void assert_feature(const struct mil_feature *f, const char *name, int rank, const int64_t *shape)
 {
@@ -578,11 +493,7 @@ static void test_variants(void **state)
 static void test_refusals(void **state)
 {
     (void)state;
-    static const struct {
-        const char *edit;
-        enum err_code code;
-        const char *part; /* of the message */
-    } cases[] = {
+    static const struct refusal cases[] = {
         {"{\"attention_k_eq_v\": true}", ERR_UNSUPPORTED, "attention_k_eq_v"},
         {"{\"enable_moe_block\": true}", ERR_UNSUPPORTED, "enable_moe_block"},
         {"{\"use_bidirectional_attention\": \"vision\"}", ERR_UNSUPPORTED, "use_bidirectional_attention"},
@@ -633,15 +544,7 @@ static void test_refusals(void **state)
         {"{\"vocab_size\": 302, \"vocab_size_per_layer_input\": 302}", ERR_FORMAT, "embed_tokens"},
         {"{\"num_hidden_layers\": 1e9}", ERR_FORMAT, "num_hidden_layers"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct opened o;
-        struct err e = {0};
-        if (open_edited(&o, "gemma4-window", cases[i].edit, &full_settings, &e))
-            fail_msg("%s: accepted", cases[i].edit);
-        if (e.code != cases[i].code || !strstr(e.msg, cases[i].part))
-            fail_msg("%s: code %d, %s", cases[i].edit, (int)e.code, e.msg);
-        opened_close(&o);
-    }
+    assert_refusals("gemma4-window", cases, sizeof cases / sizeof cases[0], &full_settings);
 }
 
 /* Only the towers of a multimodal checkpoint. */

@@ -1,73 +1,8 @@
 /* The programs of Qwen3: structure, shapes, shared weights, description; configurations that are refused. */
-#include "support.h"
-#include "arch/family.h"
-
-struct opened {
-    cJSON *config;
-    struct safetensors *tensors;
-    struct arch_model *model;
-};
+#include "opened.h"
 
 static const struct arch_settings plain_settings = {
     .context_length = 128, .batch_size = 16, .n_chunks = 2, .split_lm_head = 16};
-
-/* Opens a checkpoint of tests/data; edit (JSON) replaces or adds keys of its config.json. */
-static bool open_edited(struct opened *o, const char *name, const char *edit, const struct arch_settings *s,
-                        struct err *e)
-{
-    memset(o, 0, sizeof *o);
-    char *folder = xasprintf("%s/models/%s", MILKIT_TEST_DATA, name),
-         *path = path_join(folder, "config.json");
-    bool ok = json_read_file(&o->config, path, 1 << 20, e) && safetensors_open(&o->tensors, folder, e);
-    if (ok && edit) {
-        cJSON *changes = NULL;
-        ok = json_parse(&changes, edit, strlen(edit), "edit", e);
-        while (ok && changes->child) {
-            cJSON *item = cJSON_DetachItemViaPointer(changes, changes->child);
-            cJSON_DeleteItemFromObjectCaseSensitive(o->config, item->string);
-            cJSON_AddItemToObject(o->config, item->string, item);
-        }
-        cJSON_Delete(changes);
-    }
-    ok = ok && arch_open(&o->model, folder, o->config, o->tensors, s, e);
-    free(path);
-    free(folder);
-    return ok;
-}
-
-static void opened_close(struct opened *o)
-{
-    arch_close(o->model);
-    safetensors_close(o->tensors);
-    cJSON_Delete(o->config);
-}
-
-static int count_ops(const struct mil_function *f, const char *type)
-{
-    int n = 0;
-    for (int i = 0; i < f->block->n_ops; i++) {
-        const char *t = f->block->ops[i]->type;
-        n += type ? strcmp(t, type) == 0 : strcmp(t, "const") != 0;
-    }
-    return n;
-}
-
-static const struct mil_value *const_value(const struct mil_function *f, const char *name)
-{
-    for (int i = 0; i < f->block->n_ops; i++) {
-        const struct mil_op *op = f->block->ops[i];
-        if (mil_op_is(op, "const") && strcmp(op->outputs[0]->name, name) == 0)
-            return mil_attribute(op, "val");
-    }
-    return NULL;
-}
-
-static void assert_type(const struct mil_type *t, const char *expected)
-{
-    char text[160];
-    mil_type_text(text, sizeof text, t);
-    assert_string_equal(text, expected);
-}
 
 static void assert_feature(const struct mil_feature *f, const char *name, enum mil_dtype d, int rank,
                            const int64_t *shape)
@@ -266,11 +201,7 @@ static void test_chunk_layers(void **state)
 static void test_refusals(void **state)
 {
     (void)state;
-    static const struct {
-        const char *edit;
-        enum err_code code;
-        const char *part; /* of the message */
-    } cases[] = {
+    static const struct refusal cases[] = {
         {"{\"model_type\": \"llama\"}", ERR_UNSUPPORTED, "llama"},
         {"{\"model_type\": 3}", ERR_FORMAT, "model_type"},
         {"{\"use_sliding_window\": true}", ERR_UNSUPPORTED, "use_sliding_window"},
@@ -297,15 +228,7 @@ static void test_refusals(void **state)
         {"{\"rms_norm_eps\": -1}", ERR_FORMAT, "rms_norm_eps"},
         {"{\"vocab_size\": 2058}", ERR_FORMAT, "embed_tokens"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct opened o;
-        struct err e = {0};
-        if (open_edited(&o, "qwen3-tiny", cases[i].edit, &plain_settings, &e))
-            fail_msg("%s: accepted", cases[i].edit);
-        if (e.code != cases[i].code || !strstr(e.msg, cases[i].part))
-            fail_msg("%s: code %d, %s", cases[i].edit, (int)e.code, e.msg);
-        opened_close(&o);
-    }
+    assert_refusals("qwen3-tiny", cases, sizeof cases / sizeof cases[0], &plain_settings);
 }
 
 static void test_settings(void **state)

@@ -1,94 +1,10 @@
 /* The programs of Qwen3.5: structure, states, weights, the rules of the Neural Engine; what is refused. */
-#include "support.h"
 #include <math.h>
-#include "arch/family.h"
+#include "opened.h"
 #include "qwen3_5_checkpoint.h"
-
-struct opened {
-    cJSON *config;
-    struct safetensors *tensors;
-    struct arch_model *model;
-};
 
 static const struct arch_settings plain_settings = {
     .context_length = 128, .batch_size = 64, .n_chunks = 1, .split_lm_head = 16};
-
-/* Opens a checkpoint folder; edit (JSON) replaces or adds text settings, and model_type at the top. */
-static bool open_folder(struct opened *o, const char *folder, const char *edit, const struct arch_settings *s,
-                        struct err *e)
-{
-    memset(o, 0, sizeof *o);
-    char *path = path_join(folder, "config.json");
-    bool ok = json_read_file(&o->config, path, 1 << 20, e) && safetensors_open(&o->tensors, folder, e);
-    if (ok && edit) {
-        cJSON *changes = NULL, *text = cJSON_GetObjectItemCaseSensitive(o->config, "text_config");
-        ok = json_parse(&changes, edit, strlen(edit), "edit", e);
-        while (ok && changes->child) {
-            cJSON *item = cJSON_DetachItemViaPointer(changes, changes->child);
-            bool at_top = !text || strcmp(item->string, "model_type") == 0 ||
-                          strcmp(item->string, "quantization_config") == 0;
-            cJSON *to = at_top ? o->config : text;
-            cJSON_DeleteItemFromObjectCaseSensitive(to, item->string);
-            cJSON_AddItemToObject(to, item->string, item);
-        }
-        cJSON_Delete(changes);
-    }
-    ok = ok && arch_open(&o->model, folder, o->config, o->tensors, s, e);
-    free(path);
-    return ok;
-}
-
-static bool open_edited(struct opened *o, const char *name, const char *edit, const struct arch_settings *s,
-                        struct err *e)
-{
-    char *folder = xasprintf("%s/models/%s", MILKIT_TEST_DATA, name);
-    bool ok = open_folder(o, folder, edit, s, e);
-    free(folder);
-    return ok;
-}
-
-static void opened_close(struct opened *o)
-{
-    arch_close(o->model);
-    safetensors_close(o->tensors);
-    cJSON_Delete(o->config);
-}
-
-static struct mil_model *build_chunk(struct opened *o, int i)
-{
-    struct mil_model *m = mil_model_new(9);
-    ASSERT_OK(o->model->family->build_chunk(o->model, i, m, e));
-    ASSERT_OK(mil_verify(m, e));
-    return m;
-}
-
-static int count_ops(const struct mil_function *f, const char *type)
-{
-    int n = 0;
-    for (int i = 0; i < f->block->n_ops; i++) {
-        const char *t = f->block->ops[i]->type;
-        n += type ? strcmp(t, type) == 0 : strcmp(t, "const") != 0;
-    }
-    return n;
-}
-
-static const struct mil_value *const_value(const struct mil_function *f, const char *name)
-{
-    for (int i = 0; i < f->block->n_ops; i++) {
-        const struct mil_op *op = f->block->ops[i];
-        if (mil_op_is(op, "const") && strcmp(op->outputs[0]->name, name) == 0)
-            return mil_attribute(op, "val");
-    }
-    fail_msg("no const %s", name);
-    return NULL;
-}
-
-static void assert_type(const struct mil_type *t, const char *expected)
-{
-    char text[160];
-    mil_type_text(text, sizeof text, t);
-    assert_string_equal(text, expected);
-}
 
 /* ---- structure ---- */
 
