@@ -210,12 +210,10 @@ static bool produce_rope(const struct mil_weight *w, int64_t begin, int64_t n, v
 static const struct mil_value *table(struct mil_model *out, const struct arch_rope *r, bool is_sine,
                                      bool is_rest, int64_t rows)
 {
-    struct mil_weight w = {.name = is_rest   ? is_sine ? "rope sin rests" : "rope cos rests"
-                                   : is_sine ? "rope sin table"
-                                             : "rope cos table",
-                           .produce = produce_rope,
-                           .context = r,
-                           .factor = 1.0};
+    static const char *const names[2][2] = {{"rope cos table", "rope cos rests"},
+                                            {"rope sin table", "rope sin rests"}};
+    struct mil_weight w = {
+        .name = names[is_sine][is_rest], .produce = produce_rope, .context = r, .factor = 1.0};
     w.arg[0] = is_sine;
     w.arg[1] = is_rest;
     int64_t dims[2] = {rows, r->n_pairs};

@@ -32,6 +32,15 @@ void mem_free(void *p);
 /* Gives back to the system what the allocator keeps of released memory, after work that needed much for a while. */
 void mem_trim(void);
 
+/* The little-endian number of up to 8 bytes at any address. */
+static inline uint64_t load_le(const uint8_t *p, size_t bytes)
+{
+    uint64_t v = 0;
+    for (size_t i = 0; i < bytes; i++)
+        v |= (uint64_t)p[i] << (8 * i);
+    return v;
+}
+
 /* *out = a * b or a + b; false on overflow. */
 bool size_mul(size_t a, size_t b, size_t *out) MUST_CHECK;
 bool size_add(size_t a, size_t b, size_t *out) MUST_CHECK;

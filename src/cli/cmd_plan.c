@@ -40,7 +40,7 @@ static bool plan_package(struct cli *c, const struct package_options *o, bool wi
 static bool plan_model(const char *path, const char *function, const struct package_options *o, struct err *e)
 {
     struct mil_model *m = NULL;
-    struct engine_options options = {.float32_states = true};
+    struct engine_options options = {0};
     bool ok = package_precision(o->precision, &options.precision, e) && mil_model_open(&m, path, 0, e),
          found = false;
     for (int i = 0; ok && i < m->program->n_functions; i++) {

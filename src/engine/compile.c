@@ -314,7 +314,7 @@ bool engine_plan_new(struct engine_plan **out, const struct mil_model *m, const 
     c.plan->arena = c.arena;
     c.plan->function = arena_strdup(c.arena, function);
     c.plan->precision = options ? options->precision : ENGINE_DEFAULT;
-    c.float32_states = options && options->float32_states && c.plan->precision == ENGINE_FP32;
+    c.float32_states = c.plan->precision == ENGINE_FP32 && !options->declared_states;
     c.plan->kernels = options && options->kernels ? options->kernels : kernel_select(&why);
     if (!c.plan->kernels) {
         err_set(e, ERR_USAGE, "%s", why);

@@ -1,11 +1,10 @@
 /* The engine: a function of a MIL program becomes a plan (once), a plan is run (often).
  *
  * Numbers. Values of fp16 and fp32 tensors are float32 between steps, integers and bools int32. States keep
- * the type that the program declares (fp16): what is written to them is rounded; recurrent states, and with the
- * option float32_states all of them, are held as float32. ENGINE_DEFAULT fuses patterns and keeps float32 inside;
- * ENGINE_FP32 runs op by op in float32; ENGINE_FP16 runs op by op and rounds every fp16 result, as the
- * hardware does. In the default precision results do not depend on threads,
- * instruction set or batch.
+ * the type that the program declares (fp16): what is written to them is rounded; only recurrent states are held
+ * as float32. ENGINE_DEFAULT fuses patterns and keeps float32 inside; ENGINE_FP32 runs op by op in float32 and holds
+ * all states so; ENGINE_FP16 runs op by op and rounds every fp16 result, as the hardware does. In the default
+ * precision results do not depend on threads, instruction set or batch.
  *
  * Inputs and outputs of a run are float32 or int32 buffers in row-major order of the declared shape; rounding
  * outputs to the declared fp16 is the caller's affair (engine_round_output), so that chunks of a model can
@@ -24,7 +23,8 @@ enum engine_precision { ENGINE_DEFAULT = 0, ENGINE_FP32, ENGINE_FP16 };
 struct engine_options {
     const struct kernels *kernels; /* NULL: kernel_select */
     enum engine_precision precision;
-    bool float32_states; /* with ENGINE_FP32: every state is held in float32, whatever the program declares */
+    bool
+        declared_states; /* ENGINE_FP32 holds states as ENGINE_DEFAULT does, so that the two can be compared closely */
 };
 
 /* The shape of one input that the program leaves open. */
@@ -72,8 +72,8 @@ struct engine_state_entry {
     int64_t dims[MIL_RANK_MAX];
     int64_t n_elems;
     bool is_recurrent; /* known where patterns are, so not in ENGINE_FP16 */
-    /* One of the two, [n_elems]; recurrent states are held as float32 but in ENGINE_FP16, all states with
-     * float32_states. NULL, NULL: declared, but no function looks at it. */
+    /* One of the two, [n_elems]; recurrent states are held as float32 but in ENGINE_FP16, all states in
+     * ENGINE_FP32. NULL, NULL: declared, but no function looks at it. */
     f16 *f16_data;
     float *f32_data;
 };

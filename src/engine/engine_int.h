@@ -310,7 +310,7 @@ bool emit_concat(struct compiler *c, const struct mil_op *op);
 bool emit_tile(struct compiler *c, const struct mil_op *op);
 bool emit_gather(struct compiler *c, const struct mil_op *op);
 bool emit_slice_update(struct compiler *c, const struct mil_op *op);
-/* Is held as float32, but in ENGINE_FP16, where others are held as fp16. Looks at the patterns found. */
+/* Such states are held as float32, but in ENGINE_FP16. Looks at the patterns found. */
 bool state_is_recurrent(const struct graph *g, const struct mil_var *state);
 bool emit_read_state(struct compiler *c, const struct mil_op *op);
 bool emit_write_state(struct compiler *c, const struct mil_op *op);

@@ -2,7 +2,7 @@
  *
  * Caches that attention reads are held as fp16, as declared. Recurrent states are held as float32, so that a run of
  * many tokens by one call and by many calls rounds alike; what is read out by name is rounded then. ENGINE_FP16 holds
- * all of them as fp16, the option float32_states all as float32. */
+ * all of them as fp16, ENGINE_FP32 all as float32. */
 #include <stdlib.h>
 #include <string.h>
 #include "engine/engine_int.h"

@@ -36,16 +36,6 @@ int blob_type_bits(enum blob_type t)
     return (size_t)t < N_TYPES ? types[t].bits : 0;
 }
 
-static uint32_t load_u32(const uint8_t *p)
-{
-    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-}
-
-static uint64_t load_u64(const uint8_t *p)
-{
-    return (uint64_t)load_u32(p) | (uint64_t)load_u32(p + 4) << 32;
-}
-
 bool blob_open(struct blob_file **out, const char *path, struct err *e)
 {
     struct map_file *map = NULL;
@@ -56,16 +46,16 @@ bool blob_open(struct blob_file **out, const char *path, struct err *e)
     if (map->bytes < HEADER_BYTES)
         ok = err_set(e, ERR_FORMAT, "%s: expected a weight file with a header of %u bytes, found %zu bytes",
                      path, HEADER_BYTES, map->bytes);
-    else if (load_u32(map->data + 4) != VERSION)
+    else if (load_le(map->data + 4, 4) != VERSION)
         ok = err_set(e, ERR_FORMAT, "%s: expected weight file version %u, found %lu", path, VERSION,
-                     (unsigned long)load_u32(map->data + 4));
+                     (unsigned long)load_le(map->data + 4, 4));
     if (!ok) {
         map_close(map);
         return false;
     }
     struct blob_file *b = xcalloc(1, sizeof *b);
     b->map = map;
-    b->count = load_u32(map->data);
+    b->count = (uint32_t)load_le(map->data, 4);
     *out = b;
     return true;
 }
@@ -93,8 +83,8 @@ bool blob_get(const struct blob_file *b, uint64_t offset, struct blob_record *ou
             METADATA_BYTES, (unsigned long long)file_bytes_n);
 
     const uint8_t *p = b->map->data + offset;
-    uint32_t sentinel = load_u32(p), type = load_u32(p + 4);
-    uint64_t bytes = load_u64(p + 8), data_at = load_u64(p + 16), padding = load_u64(p + 24);
+    uint32_t sentinel = (uint32_t)load_le(p, 4), type = (uint32_t)load_le(p + 4, 4);
+    uint64_t bytes = load_le(p + 8, 8), data_at = load_le(p + 16, 8), padding = load_le(p + 24, 8);
     if (sentinel != SENTINEL)
         return err_set(e, ERR_FORMAT, "%s: record at %llu: expected sentinel 0x%08lX, found 0x%08lX", path,
                        at, (unsigned long)SENTINEL, (unsigned long)sentinel);

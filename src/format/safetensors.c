@@ -500,14 +500,6 @@ const char *safetensors_metadata(const struct safetensors *s, const char *key)
 
 #define BLOCK 1024
 
-static uint64_t load_le(const uint8_t *p, size_t bytes)
-{
-    uint64_t v = 0;
-    for (size_t i = 0; i < bytes; i++)
-        v |= (uint64_t)p[i] << (8 * i);
-    return v;
-}
-
 /* n <= BLOCK elements from `begin` on as doubles: exact but for 64-bit integers beyond 2^53. */
 static void load_f64(const struct st_tensor *t, int64_t begin, size_t n, double *dst)
 {

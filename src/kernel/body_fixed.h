@@ -177,16 +177,29 @@ static ALWAYS_INLINE __m256 add_block(__m256 acc, const __m256i half[2], int64_t
     return _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), factor, acc);
 }
 
-/* The n rows o[] from their sums over all blocks. */
+/* The n rows o[] from their sums over all blocks. Eight neighbours of one scale are written at once: divisions and single
+ * rows are slow. */
 static ALWAYS_INLINE void write_rows(float *y, __m256 acc, const struct fixed_weight *w, const float *bias,
                                      const int64_t o[TOGETHER], int64_t n)
 {
-    float results[TOGETHER];
-    int64_t scale_begin = 0, scale_end = 0; /* rows of `scale`: divisions are slow */
-    float scale = 256.0f;
+    float results[TOGETHER], scale = 256.0f;
+    int64_t scale_begin = 0, scale_end = w->n_out; /* rows of `scale` */
+    if (w->scale_block == 0) {
+        int64_t at = o[0] / w->rows_per_scale;
+        scale_begin = at * w->rows_per_scale;
+        scale_end = scale_begin + w->rows_per_scale;
+        scale = 256.0f * w->scales[at];
+    }
+    if (n == TOGETHER && o[TOGETHER - 1] == o[0] + TOGETHER - 1 && o[TOGETHER - 1] < scale_end) {
+        acc = _mm256_mul_ps(acc, _mm256_set1_ps(scale));
+        if (bias)
+            acc = _mm256_add_ps(acc, _mm256_loadu_ps(bias + o[0]));
+        _mm256_storeu_ps(y + o[0], acc);
+        return;
+    }
     _mm256_storeu_ps(results, acc);
     for (int64_t r = 0; r < n; r++) {
-        if (w->scale_block == 0 && (o[r] < scale_begin || o[r] >= scale_end)) {
+        if (o[r] < scale_begin || o[r] >= scale_end) {
             int64_t at = o[r] / w->rows_per_scale;
             scale_begin = at * w->rows_per_scale;
             scale_end = scale_begin + w->rows_per_scale;

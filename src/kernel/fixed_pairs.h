@@ -87,21 +87,6 @@ static ALWAYS_INLINE bool rows_come_in_pairs(const struct fixed_weight *w, int64
     return same_table && !by_unit && (bits < 8 || is_identity) && w->n_in % FIXED_BLOCK == 0;
 }
 
-/* write_rows of eight rows that follow each other. */
-static ALWAYS_INLINE void write_eight(float *y, __m256 acc, const struct fixed_weight *w, const float *bias,
-                                      const int64_t o[TOGETHER])
-{
-    int64_t at = w->scale_block == 0 ? o[0] / w->rows_per_scale : 0;
-    if (w->scale_block == 0 && o[TOGETHER - 1] >= (at + 1) * w->rows_per_scale) {
-        write_rows(y, acc, w, bias, o, TOGETHER);
-        return;
-    }
-    __m256 sum = _mm256_mul_ps(acc, _mm256_set1_ps(w->scale_block == 0 ? 256.0f * w->scales[at] : 256.0f));
-    if (bias)
-        sum = _mm256_add_ps(sum, _mm256_loadu_ps(bias + o[0]));
-    _mm256_storeu_ps(y + o[0], sum);
-}
-
 /* Rows [begin, end), a multiple of eight. */
 static ALWAYS_INLINE void fixed_row_pairs(float *y, const char *x, const struct fixed_weight *w,
                                           const float *bias, int64_t begin, int64_t end, char *lanes,
@@ -124,7 +109,7 @@ static ALWAYS_INLINE void fixed_row_pairs(float *y, const char *x, const struct 
             reduce_eight_wide(part, lanes + b * PAIR_BLOCK_LANES);
             acc = add_block(acc, part, b, &tail, w, o, is_identity);
         }
-        write_eight(y, acc, w, bias, o);
+        write_rows(y, acc, w, bias, o, TOGETHER);
     }
 }
 

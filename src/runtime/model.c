@@ -8,8 +8,7 @@ static bool plan_part(struct model *m, struct model_part *part, const char *path
                       struct engine_plan **out, struct err *e)
 {
     struct engine_shape shape = {.input = flexible_input, .rank = 2, .dims = {1, tokens}};
-    struct engine_options options = {
-        .kernels = m->kernels, .precision = o->precision, .float32_states = true};
+    struct engine_options options = {.kernels = m->kernels, .precision = o->precision};
     const struct mil_function *f = mil_function_find(part->mil, function);
     const char *first_input = flexible_input ? flexible_input : "hidden_states";
     bool found = false;

@@ -1,9 +1,9 @@
 /* Snapshots of sessions that can't be rewound, in memory and as files.
  *
  * File: 8 bytes "MKSNAP2\n", then little endian u64 header bytes; header: 32 bytes identity of the package, u64 tokens,
- * u64 logits (0 or the vocabulary), u64 precision (enum engine_precision), u64 states; per state, in the order of their names, u64 bytes of the name, name, u64
- * type (2: fp16, 4: float32, 0: nothing is kept), u64 elements. Then tokens (int32), logits (float32), state data, each as
- * it lies in memory; at the end 32 bytes SHA-256 of everything before. */
+ * u64 logits (0 or the vocabulary), u64 precision (enum engine_precision), u64 states; per state, in the order of their
+ * names, u64 bytes of the name, name, u64 type (2: fp16, 4: float32, 0: nothing is kept), u64 elements. Then tokens
+ * (int32), logits (float32), state data, each as it lies in memory; at the end 32 bytes SHA-256 of everything before. */
 #include <stdlib.h>
 #include <string.h>
 #include "format/mlmodelc.h"
@@ -294,13 +294,7 @@ bool session_save(const struct session *s, const char *path, struct err *e)
     return ok;
 }
 
-static uint64_t get_u64(const uint8_t *p)
-{
-    uint64_t v = 0;
-    for (int i = 0; i < 8; i++)
-        v |= (uint64_t)p[i] << (8 * i);
-    return v;
-}
+enum { IDENTITY_BYTES = 32, HEADER_BYTES_MIN = IDENTITY_BYTES + 4 * 8 /* up to the number of states */ };
 
 bool session_load(struct session *s, const char *path, struct err *e)
 {
@@ -311,7 +305,7 @@ bool session_load(struct session *s, const char *path, struct err *e)
     buf_init(&header, 1 << 20);
     if (!map_open(&map, path, e))
         goto done;
-    const size_t numbers = 8 + 32, fixed = sizeof magic + numbers + 32 + 32;
+    const size_t fixed = sizeof magic + 8 + HEADER_BYTES_MIN + sizeof digest;
     if (map->bytes < fixed || memcmp(map->data, magic, sizeof magic) != 0) {
         err_set(e, ERR_FORMAT, "%s: expected a milkit snapshot, found something else", path);
         goto done;
@@ -322,17 +316,18 @@ bool session_load(struct session *s, const char *path, struct err *e)
         goto done;
     }
     /* The header that this session would write, with the file's numbers of tokens and logits, must be the file's. */
-    const uint8_t *at = map->data + sizeof magic;
-    uint64_t header_bytes = get_u64(at), n_tokens = get_u64(at + numbers),
-             n_logits = get_u64(at + numbers + 8), precision = get_u64(at + numbers + 16);
+    const uint8_t *at = map->data + sizeof magic, *numbers = at + 8 + IDENTITY_BYTES;
+    uint64_t header_bytes = load_le(at, 8), n_tokens = load_le(numbers, 8),
+             n_logits = load_le(numbers + 8, 8), precision = load_le(numbers + 16, 8);
     put_header(s, &header);
-    bool same_package = memcmp(at + 8, header.p, 32) == 0;
-    if (same_package && precision != (uint64_t)s->model->precision) {
+    bool same = memcmp(at + 8, header.p, IDENTITY_BYTES) == 0;
+    if (same && precision != (uint64_t)s->model->precision) {
         err_set(e, ERR_FORMAT, "%s: the snapshot was made in another precision", path);
         goto done;
     }
-    bool same = same_package && header_bytes == header.n && map->bytes - fixed + 64 >= header_bytes &&
-                memcmp(at + 8 + 48, header.p + 48, header.n - 48) == 0;
+    const size_t own = IDENTITY_BYTES + 16; /* what follows tokens and logits */
+    same = same && header_bytes == header.n && map->bytes - fixed + HEADER_BYTES_MIN >= header_bytes &&
+           memcmp(at + 8 + own, header.p + own, header.n - own) == 0;
     if (!same || n_tokens > (uint64_t)s->model->context_length ||
         (n_logits != 0 && n_logits != (uint64_t)s->model->vocab_size)) {
         err_set(e, ERR_FORMAT, "%s: the snapshot belongs to another package", path);

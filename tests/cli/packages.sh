@@ -29,6 +29,12 @@ expect() {
     fi
 }
 
+# expect_stderr STATUS "text" COMMAND...: expect, and the text stands on stderr whatever the status
+expect_stderr() {
+    expect "$@"
+    grep -qF -- "$2" err.txt || fail "expected '$2' on stderr from: ${*:3}"
+}
+
 # make_package CHECKPOINT NAME OPTIONS...
 make_package() {
     local checkpoint=$1 name=$2

@@ -33,18 +33,18 @@ grep -q '^milkit [0-9]' out.txt || fail "--version prints no version"
 "$MILKIT" help convert >out.txt || fail "help convert"
 grep -q -- '--context' out.txt || fail "help convert shows no options"
 ln -sf "$MILKIT" coreml_convert
-expect 0 "MB of weights" ./coreml_convert "$tiny" -o alias -c 32 -b 8 --lut-ffn none
+expect_stderr 0 "MB of weights" ./coreml_convert "$tiny" -o alias -c 32 -b 8 --lut-ffn none
 rm -rf alias
 
 # ---- the same bytes for any number of threads ----
 for n in 1 2 3; do
-    expect 0 "MB of weights" "$MILKIT" convert "$bias" -o "threads$n" -j $n --chunks 2
+    expect_stderr 0 "MB of weights" "$MILKIT" convert "$bias" -o "threads$n" -j $n --chunks 2
 done
 diff -r threads1 threads2 >/dev/null && diff -r threads1 threads3 >/dev/null || fail "output depends on threads"
 [ -f threads1/meta.yaml ] && [ -f threads1/qwen_FFN_PF_chunk_02of02.mlmodelc/model.mil ] || fail "files are missing"
 grep -q "no tokenizer" err.txt || fail "no warning about the tokenizer"
 expect 1 "exists" "$MILKIT" convert "$bias" -o threads1
-expect 0 "MB of weights" "$MILKIT" convert "$bias" -o threads1 --force --format mlpackage
+expect_stderr 0 "MB of weights" "$MILKIT" convert "$bias" -o threads1 --force --format mlpackage
 [ ! -e threads1/qwen_embeddings.mlmodelc ] || fail "--force kept files of the old package"
 rm -rf threads1 threads2 threads3
 

@@ -27,7 +27,7 @@ nothing_left o.tmp
 [ ! -e o ] || fail "a refused call made an output"
 
 # ---- names and warnings ----
-expect 0 "relative squared error" "$MILKIT" convert "$bias" -o luts --lut-ffn 3 --lut-head 6,4 --report luts.json
+expect_stderr 0 "relative squared error" "$MILKIT" convert "$bias" -o luts --lut-ffn 3 --lut-head 6,4 --report luts.json
 for name in qwen_embeddings qwen_FFN_PF_lut3_chunk_01of01 qwen_lm_head_lut6; do
     [ -d luts/$name.mlmodelc ] && [ -d luts/$name.mlpackage ] || fail "$name is missing"
 done
@@ -36,14 +36,14 @@ grep -q '"bits_per_weight"' luts.json || fail "the report says nothing"
 grep -q 'warning' err.txt && grep 'warning' err.txt | grep -qv tokenizer && fail "a warning about palettes: $(cat err.txt)"
 expect 1 "no folder nowhere to write it in" "$MILKIT" convert "$bias" -o luts2 --only meta --report nowhere/luts.json
 [ ! -e luts2 ] || fail "a package without its report"
-expect 0 "MB of weights" "$MILKIT" convert "$bias" -o luts2 --only meta --report ./luts2/luts.json
+expect_stderr 0 "MB of weights" "$MILKIT" convert "$bias" -o luts2 --only meta --report ./luts2/luts.json
 [ -s luts2/luts.json ] || fail "no report in the package"
 rm -rf luts2
-expect 0 "Neural Engine computes linear int8 weights wrongly" "$MILKIT" convert "$bias" -o ints --quant-ffn int8 --quant-head int4,16
+expect_stderr 0 "Neural Engine computes linear int8 weights wrongly" "$MILKIT" convert "$bias" -o ints --quant-ffn int8 --quant-head int4,16
 grep -q "int4 blocks do not compile" err.txt || fail "no warning about int4"
 [ -d ints/qwen_FFN_PF_int8_chunk_01of01.mlmodelc ] && [ -d ints/qwen_lm_head_int4.mlmodelc ] || fail "names of integer parts"
 grep -q 'quant_ffn: int8$' ints/meta.yaml && grep -q 'quant_lmhead: int4,16$' ints/meta.yaml || fail "quant_ keys"
-expect 0 "embedding table is quantized" "$MILKIT" convert "$bias" -o table --lut-embeddings 8
+expect_stderr 0 "embedding table is quantized" "$MILKIT" convert "$bias" -o table --lut-embeddings 8
 "$MILKIT" inspect luts/qwen_FFN_PF_lut3_chunk_01of01.mlmodelc >out.txt 2>err.txt || fail "inspect: $(cat err.txt)"
 rm -rf ints table
 
@@ -51,14 +51,14 @@ rm -rf ints table
 options="--lut-ffn 4,8 --lut-head 6 --chunks 2"
 # shellcheck disable=SC2086
 for n in 1 2 3; do
-    expect 0 "MB of weights" "$MILKIT" convert "$bias" -o "threads$n" -j $n $options
+    expect_stderr 0 "MB of weights" "$MILKIT" convert "$bias" -o "threads$n" -j $n $options
 done
 same threads1 threads2
 same threads1 threads3
 mkdir joined
 # shellcheck disable=SC2086
 for part in embeddings chunk:1 chunk:2 head meta; do
-    expect 0 "MB of weights" "$MILKIT" convert "$bias" -o "one" --only $part $options
+    expect_stderr 0 "MB of weights" "$MILKIT" convert "$bias" -o "one" --only $part $options
     cp -r one/* joined/ && rm -rf one
 done
 same threads1 joined
@@ -67,7 +67,7 @@ rm -rf threads* joined
 # ---- two at a time ----
 options="--lut-ffn 4,8 --lut-head 6 --chunks 3"
 # shellcheck disable=SC2086
-expect 0 "MB of weights" "$MILKIT" convert "$tiny" -o whole $options
+expect_stderr 0 "MB of weights" "$MILKIT" convert "$tiny" -o whole $options
 # In one place: one of them says so, the other finishes.
 # shellcheck disable=SC2086
 "$MILKIT" convert "$tiny" -o both $options >/dev/null 2>first.txt &

@@ -96,10 +96,12 @@ static inline void machine_open_with(struct machine *k, const struct mil_model *
     fclose(f);
 }
 
+/* States as the program declares them in every precision, so that results differ by the order of sums alone. */
 static inline void machine_open(struct machine *k, const struct mil_model *m, enum engine_precision precision,
                                 int n_threads)
 {
-    machine_open_with(k, m, &(struct engine_options){.precision = precision}, n_threads);
+    machine_open_with(k, m, &(struct engine_options){.precision = precision, .declared_states = true},
+                      n_threads);
 }
 
 static inline void machine_close(struct machine *k)

@@ -382,7 +382,7 @@ static void test_read_between_update_and_write(void **state)
     check(&p, expected, 3);
 }
 
-/* What is kept in a state is fp16, to nearest and even; where the caller wants float32 states it stays what it is, until it
+/* What is kept in a state is fp16, to nearest and even; in ENGINE_FP32 by itself it stays what it is, until it
  * is read out by name. */
 static void test_state_rounds(void **state)
 {
@@ -406,7 +406,7 @@ static void test_state_rounds(void **state)
         machine_open_with(
             &m, p.m,
             &(struct engine_options){.precision = float32 ? ENGINE_FP32 : (enum engine_precision)k,
-                                     .float32_states = float32},
+                                     .declared_states = !float32},
             1);
         machine_execute(&m, inputs, 1);
         const float *got = engine_output(m.run, 0);
