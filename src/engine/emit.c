@@ -3,6 +3,17 @@
 #include <string.h>
 #include "engine/engine_int.h"
 
+/* What an op makes; of one that makes nothing (write_state) the first variable that it is about. */
+static const char *op_label(const struct mil_op *op)
+{
+    if (op->n_outputs > 0)
+        return op->outputs[0]->name;
+    for (int i = 0; i < op->n_args; i++)
+        if (op->args[i].n > 0 && op->args[i].bindings[0].var && strcmp(op->args[i].name, "data") != 0)
+            return op->args[i].bindings[0].var->name;
+    return op->type;
+}
+
 bool compile_fail(struct compiler *c, enum err_code code, const char *fmt, ...)
 {
     char text[512];
@@ -10,8 +21,9 @@ bool compile_fail(struct compiler *c, enum err_code code, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    const char *out = c->op && c->op->n_outputs > 0 ? c->op->outputs[0]->name : "?";
-    return err_set(c->e, code, "function %s: op %s (%s): %s", c->g.f->name, c->op ? c->op->type : "?", out,
+    if (!c->op)
+        return err_set(c->e, code, "function %s: %s", c->g.f->name, text);
+    return err_set(c->e, code, "function %s: op %s (%s): %s", c->g.f->name, c->op->type, op_label(c->op),
                    text);
 }
 
@@ -88,8 +100,8 @@ struct step *step_new(struct compiler *c, const char *name, step_fn run)
     }
     struct step *s = &p->steps[p->n_steps++];
     *s = (struct step){.run = run, .name = name, .serial = true};
-    if (c->op && c->op->n_outputs > 0)
-        s->label = c->op->outputs[0]->name;
+    if (c->op)
+        s->label = op_label(c->op);
     return s;
 }
 

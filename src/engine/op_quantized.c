@@ -41,7 +41,7 @@ const struct mil_op *constexpr_of(const struct compiler *c, const struct mil_var
     return op && strncmp(op->type, "constexpr_", 10) == 0 ? op : NULL;
 }
 
-static bool eval_op(struct compiler *c, const struct mil_op *op, struct dense *out, int depth);
+static bool eval_op(struct compiler *c, const struct mil_op *op, int i_output, struct dense *out, int depth);
 
 static bool dense_new(struct compiler *c, struct dense *d, int rank, const int64_t *dims)
 {
@@ -80,7 +80,10 @@ static bool eval(struct compiler *c, const struct mil_op *op, const char *name, 
     const struct mil_op *inner = constexpr_of(c, b->var);
     if (!inner)
         return compile_fail(c, ERR_UNSUPPORTED, "%s is no constant", name);
-    return eval_op(c, inner, out, depth + 1);
+    int i_output = 0;
+    while (i_output + 1 < inner->n_outputs && inner->outputs[i_output] != b->var)
+        i_output++;
+    return eval_op(c, inner, i_output, out, depth + 1);
 }
 
 static bool need(struct compiler *c, const struct mil_op *op, const char *name, struct dense *out, int depth)
@@ -131,53 +134,43 @@ static int log2_exact(int64_t n)
     return ((int64_t)1 << bits) == n ? bits : -1;
 }
 
-static bool eval_lut(struct compiler *c, const struct mil_op *op, struct dense *out, int depth)
+/* Integers of a palette: those that are stored, or the scattered ones of a pruned weight. */
+struct indices {
+    const struct mil_value *stored; /* NULL: dense */
+    const float *dense;
+    int rank;
+    const int64_t *dims;
+    int64_t n_elems;
+};
+
+/* Indices [dims] into lut [groups of each axis .., entries, vector length]: dims, the vector axis longer by the length. */
+static bool look_up(struct compiler *c, const struct mil_op *op, const struct indices *x,
+                    const struct dense *lut, struct dense *out)
 {
-    const struct mil_value *indices = parameter_value(op, "indices"), *shape = parameter_value(op, "shape");
-    const struct mil_type *t = var_type(c, op->outputs[0]);
-    struct dense lut;
-    int64_t dims[MIL_RANK_MAX];
-    int n = 0;
-    if (!indices || !indices->data)
-        return compile_fail(c, ERR_FORMAT, "indices are no constant");
-    if (!need(c, op, "lut", &lut, depth))
-        return false;
-    if (shape) { /* ios16: one table, indices packed as bytes */
-        int bits = lut.rank == 1 ? log2_exact(lut.n_elems) : -1;
-        if (bits < 1 || !mil_value_ints(shape, dims, MIL_RANK_MAX, &n) || !dense_new(c, out, n, dims))
-            return compile_fail(c, ERR_FORMAT, "a table or shape that is not understood");
-        if ((int64_t)indices->bytes < (out->n_elems * bits + 7) / 8)
-            return compile_fail(c, ERR_FORMAT, "%zu bytes of indices for %lld elements of %d bits",
-                                indices->bytes, (long long)out->n_elems, bits);
-        for (int64_t i = 0; i < out->n_elems; i++)
-            out->p[i] = lut.p[packed_bits(indices->data, i, bits)];
-        return true;
-    }
-    const struct mil_type *it = indices->type;
-    int64_t axis = 0, entries, vector;
-    if (lut.rank != it->rank + 2)
-        return compile_fail(c, ERR_FORMAT, "lut has rank %d for indices of rank %d", lut.rank, it->rank);
-    entries = lut.dims[lut.rank - 2];
-    vector = lut.dims[lut.rank - 1];
-    if (!groups_fit(c, it->rank, it->dims, lut.dims) || !arg_int(c, op, "vector_axis", 0, &axis))
+    int64_t dims[MIL_RANK_MAX], axis = 0, entries, vector;
+    if (lut->rank != x->rank + 2)
+        return compile_fail(c, ERR_FORMAT, "lut has rank %d for indices of rank %d", lut->rank, x->rank);
+    entries = lut->dims[lut->rank - 2];
+    vector = lut->dims[lut->rank - 1];
+    if (!groups_fit(c, x->rank, x->dims, lut->dims) || !arg_int(c, op, "vector_axis", 0, &axis))
         return false;
     if (axis < 0)
-        axis += it->rank;
-    if (entries < 1 || vector < 1 || t->rank != it->rank || (vector > 1 && (axis < 0 || axis >= it->rank)))
+        axis += x->rank;
+    if (entries < 1 || vector < 1 || (vector > 1 && (axis < 0 || axis >= x->rank)))
         return compile_fail(c, ERR_FORMAT, "a lut that does not fit its indices");
-    for (int k = 0; k < it->rank; k++)
-        dims[k] = it->dims[k] * (vector > 1 && k == axis ? vector : 1);
-    if (!dense_new(c, out, it->rank, dims))
+    for (int k = 0; k < x->rank; k++)
+        dims[k] = x->dims[k] * (vector > 1 && k == axis ? vector : 1);
+    if (!dense_new(c, out, x->rank, dims))
         return false;
     int64_t inner = 1; /* elements behind the vector axis */
-    for (int k = (int)axis + 1; k < it->rank; k++)
-        inner *= it->dims[k];
-    for (int64_t i = 0; i < indices->n_elems; i++) {
-        int64_t index = (int64_t)mil_value_element(indices, i);
-        if (index < 0 || index >= entries)
-            return compile_fail(c, ERR_FORMAT, "index %lld into a table of %lld", (long long)index,
-                                (long long)entries);
-        const float *entry = lut.p + (group_of(i, it->rank, it->dims, lut.dims) * entries + index) * vector;
+    for (int k = (int)axis + 1; k < x->rank; k++)
+        inner *= x->dims[k];
+    for (int64_t i = 0; i < x->n_elems; i++) {
+        double index = x->stored ? mil_value_element(x->stored, i) : (double)x->dense[i];
+        if (!(index >= 0 && index < (double)entries))
+            return compile_fail(c, ERR_FORMAT, "index %g into a table of %lld", index, (long long)entries);
+        int64_t group = group_of(i, x->rank, x->dims, lut->dims);
+        const float *entry = lut->p + (group * entries + (int64_t)index) * vector;
         if (vector == 1) {
             out->p[i] = entry[0];
             continue;
@@ -189,22 +182,56 @@ static bool eval_lut(struct compiler *c, const struct mil_op *op, struct dense *
     return true;
 }
 
-static bool eval_blockwise(struct compiler *c, const struct mil_op *op, struct dense *out, int depth)
+static bool eval_lut(struct compiler *c, const struct mil_op *op, struct dense *out, int depth)
 {
-    struct dense data, scale, offset;
+    const struct mil_value *indices = parameter_value(op, "indices"), *shape = parameter_value(op, "shape");
+    struct dense lut;
+    int64_t dims[MIL_RANK_MAX];
+    int n = 0;
+    if (!indices || !indices->data)
+        return compile_fail(c, ERR_FORMAT, "indices are no constant");
+    if (!need(c, op, "lut", &lut, depth))
+        return false;
+    if (!shape) {
+        const struct mil_type *t = indices->type;
+        return look_up(c, op, &(struct indices){indices, NULL, t->rank, t->dims, indices->n_elems}, &lut,
+                       out);
+    }
+    /* ios16: one table, indices packed as bytes */
+    int bits = lut.rank == 1 ? log2_exact(lut.n_elems) : -1;
+    if (bits < 1 || !mil_value_ints(shape, dims, MIL_RANK_MAX, &n) || !dense_new(c, out, n, dims))
+        return compile_fail(c, ERR_FORMAT, "a table or shape that is not understood");
+    if ((int64_t)indices->bytes < (out->n_elems * bits + 7) / 8)
+        return compile_fail(c, ERR_FORMAT, "%zu bytes of indices for %lld elements of %d bits",
+                            indices->bytes, (long long)out->n_elems, bits);
+    for (int64_t i = 0; i < out->n_elems; i++)
+        out->p[i] = lut.p[packed_bits(indices->data, i, bits)];
+    return true;
+}
+
+/* out = scale * (data - offset), scale and offset by block. */
+static bool scale_blocks(struct compiler *c, const struct mil_op *op, const struct dense *data,
+                         struct dense *out, int depth)
+{
+    struct dense scale, offset;
     bool has_offset;
-    if (!need(c, op, "data", &data, depth) || !need(c, op, "scale", &scale, depth) ||
-        !eval(c, op, "offset", &offset, &has_offset, depth))
+    if (!need(c, op, "scale", &scale, depth) || !eval(c, op, "offset", &offset, &has_offset, depth))
         return false;
-    if (scale.rank != data.rank || (has_offset && offset.n_elems != scale.n_elems))
+    if (scale.rank != data->rank || (has_offset && offset.n_elems != scale.n_elems))
         return compile_fail(c, ERR_FORMAT, "scale or offset do not fit data");
-    if (!groups_fit(c, data.rank, data.dims, scale.dims) || !dense_new(c, out, data.rank, data.dims))
+    if (!groups_fit(c, data->rank, data->dims, scale.dims) || !dense_new(c, out, data->rank, data->dims))
         return false;
-    for (int64_t i = 0; i < data.n_elems; i++) {
-        int64_t g = group_of(i, data.rank, data.dims, scale.dims);
-        out->p[i] = scale.p[g] * (data.p[i] - (has_offset ? offset.p[g] : 0));
+    for (int64_t i = 0; i < data->n_elems; i++) {
+        int64_t g = group_of(i, data->rank, data->dims, scale.dims);
+        out->p[i] = scale.p[g] * (data->p[i] - (has_offset ? offset.p[g] : 0));
     }
     return true;
+}
+
+static bool eval_blockwise(struct compiler *c, const struct mil_op *op, struct dense *out, int depth)
+{
+    struct dense data;
+    return need(c, op, "data", &data, depth) && scale_blocks(c, op, &data, out, depth);
 }
 
 static bool eval_affine(struct compiler *c, const struct mil_op *op, struct dense *out, int depth)
@@ -232,39 +259,128 @@ static bool eval_affine(struct compiler *c, const struct mil_op *op, struct dens
     return true;
 }
 
-static bool eval_sparse(struct compiler *c, const struct mil_op *op, struct dense *out, int depth)
+/* ---- pruned weights: a mask and the elements that it keeps, in order ---- */
+
+/* The elements that the mask keeps, put into their places in out; zeros elsewhere. */
+static bool scatter(struct compiler *c, const struct dense *mask, const struct dense *kept, struct dense *out)
 {
-    const struct mil_value *mask = parameter_value(op, "mask"), *shape = parameter_value(op, "shape");
-    struct dense kept;
-    int64_t dims[MIL_RANK_MAX], at = 0;
-    int n = 0;
-    if (!mask || !mask->data)
-        return compile_fail(c, ERR_UNSUPPORTED, "mask is no constant");
-    if (!need(c, op, "nonzero_data", &kept, depth))
+    int64_t at = 0;
+    if (!dense_new(c, out, mask->rank, mask->dims))
         return false;
-    if (shape) {
-        if (!mil_value_ints(shape, dims, MIL_RANK_MAX, &n))
-            return compile_fail(c, ERR_FORMAT, "shape is no list of integers");
-    } else {
-        n = mask->type->rank;
-        for (int k = 0; k < n && k < MIL_RANK_MAX; k++)
-            dims[k] = mask->type->dims[k];
-    }
-    if (n > MIL_RANK_MAX || !dense_new(c, out, n, dims))
-        return false;
-    bool bits = shape || mask->type->dtype == MIL_UINT1;
-    if ((int64_t)mask->bytes < (bits ? (out->n_elems + 7) / 8 : out->n_elems))
-        return compile_fail(c, ERR_FORMAT, "the mask is shorter than the weight");
     for (int64_t i = 0; i < out->n_elems; i++) {
-        bool on = bits ? packed_bits(mask->data, i, 1) : ((const uint8_t *)mask->data)[i] != 0;
-        if (on && at >= kept.n_elems)
-            return compile_fail(c, ERR_FORMAT, "the mask keeps more elements than there are");
-        out->p[i] = on ? kept.p[at++] : 0;
+        if (mask->p[i] != 0 && at >= kept->n_elems)
+            return compile_fail(c, ERR_FORMAT, "the mask keeps more than the %lld elements that there are",
+                                (long long)kept->n_elems);
+        out->p[i] = mask->p[i] != 0 ? kept->p[at++] : 0;
     }
+    return at == kept->n_elems || compile_fail(c, ERR_FORMAT, "the mask keeps %lld elements, %lld are there",
+                                               (long long)at, (long long)kept->n_elems);
+}
+
+/* The other way: out [kept elements]. */
+static bool gather_kept(struct compiler *c, const struct dense *mask, const struct dense *from,
+                        struct dense *out)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < mask->n_elems; i++)
+        n += mask->p[i] != 0;
+    if (mask->n_elems != from->n_elems || !dense_new(c, out, 1, &n))
+        return compile_fail(c, ERR_FORMAT, "a mask that does not fit its weight");
+    n = 0;
+    for (int64_t i = 0; i < mask->n_elems; i++)
+        if (mask->p[i] != 0)
+            out->p[n++] = from->p[i];
     return true;
 }
 
-static bool eval_op(struct compiler *c, const struct mil_op *op, struct dense *out, int depth)
+/* Each element of x `times` times along an axis. */
+static bool repeat_axis(struct compiler *c, const struct dense *x, int axis, int64_t times, struct dense *out)
+{
+    int64_t dims[MIL_RANK_MAX + 2], inner = 1;
+    for (int k = 0; k < x->rank; k++)
+        dims[k] = x->dims[k] * (k == axis ? times : 1);
+    for (int k = axis + 1; k < x->rank; k++)
+        inner *= x->dims[k];
+    if (!dense_new(c, out, x->rank, dims))
+        return false;
+    for (int64_t i = 0; i < out->n_elems; i++)
+        out->p[i] = x->p[i / (inner * times) * inner + i % inner];
+    return true;
+}
+
+/* constexpr_lut_to_sparse: the mask, longer by the table's vectors, and the kept elements. */
+static bool eval_lut_sparse(struct compiler *c, const struct mil_op *op, int i_output, struct dense *out,
+                            int depth)
+{
+    struct dense mask, kept, indices, lut, weight, *wide = &mask, repeated;
+    int64_t axis = 0;
+    if (!need(c, op, "indices_mask", &mask, depth) || !need(c, op, "lut", &lut, depth))
+        return false;
+    int64_t vector = lut.rank > 0 ? lut.dims[lut.rank - 1] : 1;
+    if (vector > 1) {
+        if (!arg_int(c, op, "vector_axis", 0, &axis))
+            return false;
+        axis += axis < 0 ? mask.rank : 0;
+        if (axis < 0 || axis >= mask.rank)
+            return compile_fail(c, ERR_FORMAT, "a lut that does not fit its indices");
+        if (!repeat_axis(c, &mask, (int)axis, vector, &repeated))
+            return false;
+        wide = &repeated;
+    }
+    if (i_output == 0) {
+        *out = *wide;
+        return true;
+    }
+    if (!need(c, op, "indices_nonzero_data", &kept, depth) || !scatter(c, &mask, &kept, &indices))
+        return false;
+    const struct indices x = {NULL, indices.p, indices.rank, indices.dims, indices.n_elems};
+    return look_up(c, op, &x, &lut, &weight) && gather_kept(c, wide, &weight, out);
+}
+
+/* constexpr_sparse_blockwise_shift_scale: the same mask, and the kept elements. */
+static bool eval_blockwise_sparse(struct compiler *c, const struct mil_op *op, int i_output,
+                                  struct dense *out, int depth)
+{
+    struct dense mask, kept, data, weight;
+    if (!need(c, op, "data_mask", &mask, depth))
+        return false;
+    if (i_output == 0) {
+        *out = mask;
+        return true;
+    }
+    return need(c, op, "nonzero_data", &kept, depth) && scatter(c, &mask, &kept, &data) &&
+           scale_blocks(c, op, &data, &weight, depth) && gather_kept(c, &mask, &weight, out);
+}
+
+/* The mask as zeros and ones, packed in bytes (ios16) or a tensor. */
+static bool eval_mask(struct compiler *c, const struct mil_op *op, struct dense *out, int depth)
+{
+    const struct mil_value *mask = parameter_value(op, "mask"), *shape = parameter_value(op, "shape");
+    int64_t dims[MIL_RANK_MAX];
+    int n = 0;
+    if (!shape)
+        return need(c, op, "mask", out, depth);
+    if (!mask || !mask->data)
+        return compile_fail(c, ERR_UNSUPPORTED, "mask is no constant");
+    if (!mil_value_ints(shape, dims, MIL_RANK_MAX, &n))
+        return compile_fail(c, ERR_FORMAT, "shape is no list of integers");
+    if (!dense_new(c, out, n, dims))
+        return false;
+    if ((int64_t)mask->bytes < (out->n_elems + 7) / 8)
+        return compile_fail(c, ERR_FORMAT, "the mask is shorter than the weight");
+    for (int64_t i = 0; i < out->n_elems; i++)
+        out->p[i] = (float)packed_bits(mask->data, i, 1);
+    return true;
+}
+
+static bool eval_sparse(struct compiler *c, const struct mil_op *op, struct dense *out, int depth)
+{
+    struct dense mask, kept;
+    return eval_mask(c, op, &mask, depth) && need(c, op, "nonzero_data", &kept, depth) &&
+           scatter(c, &mask, &kept, out);
+}
+
+static bool eval_op(struct compiler *c, const struct mil_op *op, int i_output, struct dense *out, int depth)
 {
     if (depth > 8)
         return compile_fail(c, ERR_LIMIT, "weights of weights nested too deeply");
@@ -277,6 +393,10 @@ static bool eval_op(struct compiler *c, const struct mil_op *op, struct dense *o
         return eval_affine(c, op, out, depth);
     case MIL_OP_CONSTEXPR_SPARSE_TO_DENSE:
         return eval_sparse(c, op, out, depth);
+    case MIL_OP_CONSTEXPR_LUT_TO_SPARSE:
+        return eval_lut_sparse(c, op, i_output, out, depth);
+    case MIL_OP_CONSTEXPR_SPARSE_BLOCKWISE_SHIFT_SCALE:
+        return eval_blockwise_sparse(c, op, i_output, out, depth);
     case MIL_OP_CONSTEXPR_CAST: {
         bool present;
         return eval(c, op, "source_val", out, &present, depth) &&
@@ -293,7 +413,9 @@ bool constexpr_dense(struct compiler *c, const struct mil_op *op, struct value *
     const struct mil_op *user = c->op;
     struct dense d;
     c->op = op;
-    if (!eval_op(c, op, &d, 0))
+    if (op->n_outputs != 1) /* a mask and what it keeps: constexpr_sparse_to_dense makes a weight of them */
+        return compile_fail(c, ERR_UNSUPPORTED, "another operation than constexpr_* uses its results");
+    if (!eval_op(c, op, 0, &d, 0))
         return false;
     bool fits = t->kind == MIL_TYPE_TENSOR && t->rank == d.rank && d.rank <= MIL_RANK_MAX;
     for (int i = 0; fits && i < d.rank; i++)

@@ -239,8 +239,8 @@ bool engine_execute(struct engine_run *r, struct engine_state *state, struct poo
         if (r->measure)
             r->step_seconds[i] += clock_seconds() - start;
         if (atomic_load_explicit(&r->failed, memory_order_relaxed))
-            return err_set(e, ERR_FAILED, "function %s, %s (%s): %s", p->function, s->label ? s->label : "?",
-                           s->name, r->failed_why);
+            return err_set(e, ERR_FAILED, "function %s, %s%s(%s): %s", p->function, s->label ? s->label : "",
+                           s->label ? " " : "", s->name, r->failed_why);
     }
     r->n_measured += r->measure;
     return true;

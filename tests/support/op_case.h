@@ -8,6 +8,7 @@
 #include "engine/engine.h"
 #include "format/json.h"
 #include "format/safetensors.h"
+#include "mil/compiled.h"
 
 enum op_outcome {
     OP_RIGHT,       /* ran, every result within the tolerance */
@@ -17,6 +18,7 @@ enum op_outcome {
 
 struct op_case {
     const char *name, *folder;
+    const char *compiled; /* a folder to compile the program into, which is what runs then; NULL: as it is */
     int n_calls;
     double atol, rtol;
     const cJSON *ops, *error_calls;
@@ -220,7 +222,8 @@ done:
 static inline enum op_outcome op_case_run(const struct op_case *c, enum engine_precision precision,
                                           struct op_report *report)
 {
-    char *model = xasprintf("%s/%s.mlpackage", c->folder, c->name),
+    char *source = xasprintf("%s/%s.mlpackage", c->folder, c->name),
+         *model = c->compiled ? xasprintf("%s/%s.mlmodelc", c->compiled, c->name) : xstrdup(source),
          *data = xasprintf("%s/%s.safetensors", c->folder, c->name);
     struct mil_model *m = NULL;
     struct safetensors *s = NULL;
@@ -229,7 +232,8 @@ static inline enum op_outcome op_case_run(const struct op_case *c, enum engine_p
     struct err e = {0};
     enum op_outcome outcome = OP_RIGHT;
     *report = (struct op_report){0};
-    if (!mil_model_open(&m, model, 0, &e) || !safetensors_open(&s, data, &e)) {
+    if ((c->compiled && !mil_compile(source, model, true, &e)) || !mil_model_open(&m, model, 0, &e) ||
+        !safetensors_open(&s, data, &e)) {
         print_error("%s: %s\n", c->name, e.msg);
         outcome = OP_WRONG;
     }
@@ -238,6 +242,7 @@ static inline enum op_outcome op_case_run(const struct op_case *c, enum engine_p
     engine_state_free(state);
     safetensors_close(s);
     mil_model_close(m);
+    free(source);
     free(model);
     free(data);
     return outcome;
