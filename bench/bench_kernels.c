@@ -216,31 +216,31 @@ static double peak_gflops; /* of AVX2, best seen in this run */
 
 static void measure(struct pool *pool, struct job *j, pool_fn fn, int rounds, bool with_read)
 {
-    double best[KERNEL_LEVELS], read = INFINITY;
-    for (int level = 0; level < KERNEL_LEVELS; level++)
+    double best[CPU_LEVELS], read = INFINITY;
+    for (int level = 0; level < CPU_LEVELS; level++)
         best[level] = INFINITY;
     for (int round = 0; round < rounds; round++) {
         if (with_read)
             read = fmin(read, timed(pool, run_read, j));
 #if defined(__x86_64__)
-        if (kernel_table(KERNEL_AVX2))
+        if (kernel_table(CPU_AVX2))
             peak_gflops = fmax(peak_gflops, pool_threads(pool) * PEAK_STEPS * 12.0 * 16 /
                                                 timed(pool, run_peak_avx2, j) * 1e-9);
 #endif
-        for (int level = 0; level < KERNEL_LEVELS; level++) {
-            j->k = kernel_table((enum kernel_level)level);
+        for (int level = 0; level < CPU_LEVELS; level++) {
+            j->k = kernel_table((enum cpu_level)level);
             /* plain C is tens of times slower: once is enough, and not for the large ones */
-            if (!j->k || (level == KERNEL_SCALAR && (round > 0 || j->flops >= 2.5e8)))
+            if (!j->k || (level == CPU_SCALAR && (round > 0 || j->flops >= 2.5e8)))
                 continue;
             if (j->before)
                 j->before(j);
             best[level] = fmin(best[level], timed(pool, fn, j));
         }
     }
-    for (int level = 0; level < KERNEL_LEVELS; level++) {
+    for (int level = 0; level < CPU_LEVELS; level++) {
         if (best[level] == INFINITY)
             continue;
-        printf("%-28s %-7s %8.2f GB/s", j->name, kernel_table((enum kernel_level)level)->name,
+        printf("%-28s %-7s %8.2f GB/s", j->name, kernel_table((enum cpu_level)level)->name,
                j->bytes / best[level] * 1e-9);
         if (with_read)
             printf("  %5.1f %% of plain read (%.1f)", 100 * read / best[level], j->bytes / read * 1e-9);

@@ -1,6 +1,7 @@
 /* Dispatch: which command runs, help and version, and the nearest name for a mistyped one. */
 #include <stdlib.h>
 #include <string.h>
+#include "base/cpu.h"
 #include "cli/frame.h"
 
 #ifndef CLI_COMMANDS_FILE
@@ -100,9 +101,15 @@ static int unknown_command(const struct cli *c, const char *name)
 
 static int run_command(struct cli *c, const struct command *command, int argc, char **argv)
 {
-    c->command = command->name;
-    int status = command->run(c, argc, argv);
     struct err e = {0};
+    enum cpu_level level;
+    const char *why;
+    c->command = command->name;
+    if (!cpu_select(&level, &why)) {
+        err_set(&e, ERR_USAGE, "%s", why);
+        return cli_fail(c, &e, NULL);
+    }
+    int status = command->run(c, argc, argv);
     if (!cli_flush(&e) && status == 0)
         return cli_fail(c, &e, NULL);
     return status;

@@ -6,13 +6,10 @@
 #ifndef FIXED_STREAMS
 #define FIXED_STREAMS 1
 #endif
-#ifndef FIXED_LINKAGE
-#define FIXED_LINKAGE static
-#endif
 
 /* ---- activations ---- */
 
-FIXED_LINKAGE size_t ISA(k_fixed_bytes)(int64_t n_rows, int64_t n_in)
+static size_t ISA(k_fixed_bytes)(int64_t n_rows, int64_t n_in)
 {
     return (size_t)n_rows * (size_t)blocks_of(n_in) * X_BLOCK;
 }
@@ -50,8 +47,8 @@ static float quantize_block(int16_t q[FIXED_BLOCK], const float *x, int64_t n)
     return scale;
 }
 
-FIXED_LINKAGE void ISA(k_fixed_prepare)(void *dst, const float *x, int64_t x_stride, int64_t n_rows,
-                                        int64_t n_in, int64_t row_begin, int64_t row_end, int bits)
+static void ISA(k_fixed_prepare)(void *dst, const float *x, int64_t x_stride, int64_t n_rows, int64_t n_in,
+                                 int64_t row_begin, int64_t row_end, int bits)
 {
     uint8_t column[FIXED_BLOCK];
     int16_t q[FIXED_BLOCK];
@@ -482,9 +479,9 @@ FIXED_BODY(fixed_int_8, 8, true, false)
 FIXED_BODY(fixed_int_4_units, 4, true, true)
 FIXED_BODY(fixed_int_8_units, 8, true, true)
 
-FIXED_LINKAGE void ISA(k_linear_fixed)(float *y, int64_t y_stride, const void *prepared,
-                                       const struct fixed_weight *w, const float *bias, int64_t n_rows,
-                                       int64_t begin, int64_t end, void *scratch)
+static void ISA(k_linear_fixed)(float *y, int64_t y_stride, const void *prepared,
+                                const struct fixed_weight *w, const float *bias, int64_t n_rows,
+                                int64_t begin, int64_t end, void *scratch)
 {
     if (begin >= end)
         return;

@@ -19,10 +19,9 @@
 #define MILKIT_KERNEL_KERNEL_H
 
 #include <stdbool.h>
+#include "base/cpu.h"
 #include "base/half.h"
 #include "kernel/kernel_fixed.h"
-
-enum kernel_level { KERNEL_SCALAR = 0, KERNEL_AVX2, KERNEL_AVX512, KERNEL_LEVELS };
 
 /* floats of scratch that linear_* needs per thread: for n_in input features (now the same for all) */
 #define KERNEL_LINEAR_SCRATCH(n_in) ((size_t)32768 + 0 * (size_t)(n_in))
@@ -50,8 +49,9 @@ struct gated_delta {
 };
 
 struct kernels {
-    enum kernel_level level;
-    const char *name; /* "scalar", "avx2", "avx512" */
+    enum cpu_level level;
+    unsigned features; /* beyond the level, of which it makes use */
+    const char *name;  /* of the level */
 
     /* y[t][o] = sum_i x[t][i] * w[o][i] (+ bias[o] after the sum), t < n_rows, begin <= o < end.
      * x [n_rows, n_in] with row stride x_stride, w [n_out, n_in] dense, y row stride y_stride (y points at o = 0),
@@ -126,13 +126,13 @@ struct kernels {
                          const float *bias, int64_t n_rows, int64_t begin, int64_t end, void *scratch);
 };
 
-/* The best level that this processor has; MILKIT_CPU = scalar | avx2 | avx512 in the environment forces one that it
- * has. Unknown or missing level: NULL, and *why (static text) says what was wrong. */
+/* The kernels for this processor, each the best that its level and features allow (impls.def); MILKIT_CPU in the environment
+ * chooses the level (base/cpu.h). Unknown or missing level: NULL, and *why (static text) says what was wrong. */
 const struct kernels *kernel_select(const char **why);
-/* The table of one level, or NULL when this build or processor lacks it. */
-const struct kernels *kernel_table(enum kernel_level level);
-/* All tables that this processor can run, i from 0 on, NULL behind the last; of some levels there are two, for tests to
- * compare. */
-const struct kernels *kernel_variant(int i);
+/* The same for a level, or NULL when this build or processor lacks it. */
+const struct kernels *kernel_table(enum cpu_level level);
+/* For tests: all different tables that this processor can run, i from 0 on: each level without its features, and with
+ * each of them. False behind the last. */
+bool kernel_variant(int i, struct kernels *out);
 
 #endif

@@ -25,19 +25,7 @@
 #include "kernel/body_fixed.h"
 
 const struct kernels kernels_avx2 = {
-    .level = KERNEL_AVX2,
-    .name = "avx2",
-#define KERNEL(member, kind) .member = ISA(k_##member),
-#include "kernel/kernel.def"
-#undef KERNEL
-};
-
-/* The same but for the fixed-point products. */
-#define k_fixed_bytes__avx2 k_fixed_bytes__pdep
-#define k_fixed_prepare__avx2 k_fixed_prepare__pdep
-#define k_linear_fixed__avx2 k_linear_fixed__pdep
-const struct kernels kernels_avx2_pdep = {
-    .level = KERNEL_AVX2,
+    .level = CPU_AVX2,
     .name = "avx2",
 #define KERNEL(member, kind) .member = ISA(k_##member),
 #include "kernel/kernel.def"

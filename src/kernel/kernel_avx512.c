@@ -1,4 +1,4 @@
-/* The AVX-512 level (AVX-512 F, BW, DQ and VL; VBMI and VNNI where there are): the bodies over this instruction set's lanes. Same bits as
+/* The AVX-512 level (AVX-512 F, BW, DQ and VL): the bodies over this instruction set's lanes. Same bits as
  * kernel_scalar.c. */
 #include "kernel/kernel_internal.h"
 
@@ -25,19 +25,7 @@
 #include "kernel/body_fixed.h"
 
 const struct kernels kernels_avx512 = {
-    .level = KERNEL_AVX512,
-    .name = "avx512",
-#define KERNEL(member, kind) .member = ISA(k_##member),
-#include "kernel/kernel.def"
-#undef KERNEL
-};
-
-/* The same but for the fixed-point products. */
-#define k_fixed_bytes__avx512 k_fixed_bytes__vnni
-#define k_fixed_prepare__avx512 k_fixed_prepare__vnni
-#define k_linear_fixed__avx512 k_linear_fixed__vnni
-const struct kernels kernels_avx512_vnni = {
-    .level = KERNEL_AVX512,
+    .level = CPU_AVX512,
     .name = "avx512",
 #define KERNEL(member, kind) .member = ISA(k_##member),
 #include "kernel/kernel.def"

@@ -4,11 +4,16 @@
 
 #if defined(__x86_64__)
 #define ISA(name) name##__pdep
-#define FIXED_LINKAGE
 #define FIXED_PREFETCH 4096
 #define FIXED_SPREAD 1
 #include "kernel/fixed_lanes_avx2.h"
 #include "kernel/body_fixed.h"
+
+const struct kernels_fixed kernels_fixed__pdep = {
+    .fixed_bytes = ISA(k_fixed_bytes),
+    .fixed_prepare = ISA(k_fixed_prepare),
+    .linear_fixed = ISA(k_linear_fixed),
+};
 #else
 typedef int kernel_fixed_pdep_is_empty;
 #endif

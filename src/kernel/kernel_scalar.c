@@ -341,7 +341,7 @@ static void k_gated_delta__scalar(const struct gated_delta *p, int64_t begin, in
 #include "kernel/body_fixed_scalar.h"
 
 const struct kernels kernels_scalar = {
-    .level = KERNEL_SCALAR,
+    .level = CPU_SCALAR,
     .name = "scalar",
 #define KERNEL(member, kind) .member = k_##member##__scalar,
 #include "kernel/kernel.def"

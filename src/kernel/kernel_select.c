@@ -1,120 +1,80 @@
-/* Which level runs: what the processor and the operating system allow, and what MILKIT_CPU asks for. */
-#include <stdlib.h>
-#include <string.h>
+/* Which functions run: a level's table, in which what the processor's features allow takes its place. */
+#include <pthread.h>
 #include "kernel/kernel_internal.h"
 
+static const struct kernels *const levels[CPU_LEVELS] = {
+    [CPU_SCALAR] = &kernels_scalar,
 #if defined(__x86_64__)
-#include <cpuid.h>
-
-/* The state components that the operating system saves (XCR0); only valid when cpuid reports OSXSAVE. */
-static uint64_t read_saved_states(void)
-{
-    uint32_t low, high;
-    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-    return ((uint64_t)high << 32) | low;
-}
-
-static bool processor_has(enum kernel_level level)
-{
-    enum { OSXSAVE = 1 << 27, AVX = 1 << 28, FMA = 1 << 12, F16C = 1 << 29 };          /* leaf 1, ecx */
-    enum { AVX2 = 1 << 5, AVX512F = 1 << 16, AVX512DQ = 1 << 17, AVX512BW = 1 << 30 }; /* leaf 7, ebx */
-    const uint32_t avx512vl = UINT32_C(1) << 31;                                       /* leaf 7, ebx */
-    const uint64_t ymm_states = 0x6, zmm_states = 0xe6;
-    uint32_t a, b, c, d;
-    if (level == KERNEL_SCALAR)
-        return true;
-    if (!__get_cpuid(1, &a, &b, &c, &d))
-        return false;
-    const uint32_t need_1 = OSXSAVE | AVX | FMA | F16C;
-    if ((c & need_1) != need_1)
-        return false;
-    uint64_t saved = read_saved_states();
-    if ((saved & ymm_states) != ymm_states)
-        return false;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(b & AVX2))
-        return false;
-    if (level == KERNEL_AVX2)
-        return true;
-    const uint32_t need_7 = AVX512F | AVX512DQ | AVX512BW | avx512vl;
-    return level == KERNEL_AVX512 && (b & need_7) == need_7 && (saved & zmm_states) == zmm_states;
-}
-
-/* Of a processor that has KERNEL_AVX2. Before family 25, AMD's (and Hygon's) took hundreds of cycles for a pdep. */
-static bool processor_has_fast_pdep(void)
-{
-    enum { BMI2 = 1 << 8 }; /* leaf 7, ebx */
-    uint32_t a, b, c, d;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(b & BMI2) || !__get_cpuid(0, &a, &b, &c, &d))
-        return false;
-    bool is_amd = memcmp(&b, "Auth", 4) == 0 || memcmp(&b, "Hygo", 4) == 0;
-    if (!is_amd)
-        return true;
-    if (!__get_cpuid(1, &a, &b, &c, &d))
-        return false;
-    uint32_t family = (a >> 8 & 15) + (a >> 20 & 255);
-    return family >= 25;
-}
-
-/* Of a processor that has KERNEL_AVX512. */
-static bool processor_has_vnni(void)
-{
-    enum { VBMI = 1 << 1, VNNI = 1 << 11 }; /* leaf 7, ecx */
-    uint32_t a, b, c, d;
-    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (c & (VBMI | VNNI)) == (VBMI | VNNI);
-}
+    [CPU_AVX2] = &kernels_avx2,
+    [CPU_AVX512] = &kernels_avx512,
 #endif
+};
 
-const struct kernels *kernel_table(enum kernel_level level)
+static struct kernels tables[CPU_LEVELS];
+static pthread_once_t made = PTHREAD_ONCE_INIT;
+
+static void put_fixed(struct kernels *k, const struct kernels_fixed *set)
 {
-    if (level == KERNEL_SCALAR)
-        return &kernels_scalar;
-#if defined(__x86_64__)
-    if (level == KERNEL_AVX2 && processor_has(level))
-        return processor_has_fast_pdep() ? &kernels_avx2_pdep : &kernels_avx2;
-    if (level == KERNEL_AVX512 && processor_has(level))
-        return processor_has_vnni() ? &kernels_avx512_vnni : &kernels_avx512;
-#endif
-    return NULL;
+    k->fixed_bytes = set->fixed_bytes;
+    k->fixed_prepare = set->fixed_prepare;
+    k->linear_fixed = set->linear_fixed;
 }
 
-const struct kernels *kernel_variant(int i)
+static void make_table(struct kernels *k, enum cpu_level of, unsigned features)
 {
-    const struct kernels *all[5] = {&kernels_scalar};
-    int n = 1;
-#if defined(__x86_64__)
-    if (processor_has(KERNEL_AVX2))
-        all[n++] = &kernels_avx2;
-    if (processor_has(KERNEL_AVX2) && processor_has_fast_pdep())
-        all[n++] = &kernels_avx2_pdep;
-    if (processor_has(KERNEL_AVX512))
-        all[n++] = &kernels_avx512;
-    if (processor_has(KERNEL_AVX512) && processor_has_vnni())
-        all[n++] = &kernels_avx512_vnni;
-#endif
-    return i < n ? all[i] : NULL;
+    *k = *levels[of];
+#define KERNEL_IMPL(set, isa, level, feature)                                                                \
+    if (of == level && (features & feature)) {                                                               \
+        put_##set(k, &kernels_##set##__##isa);                                                               \
+        k->features |= feature;                                                                              \
+    }
+#include "kernel/impls.def"
+#undef KERNEL_IMPL
+    (void)features;
+    (void)put_fixed;
+}
+
+static bool is_usable(enum cpu_level level)
+{
+    return levels[level] && cpu_has(level);
+}
+
+static void make_tables(void)
+{
+    for (int i = 0; i < CPU_LEVELS; i++)
+        if (is_usable((enum cpu_level)i))
+            make_table(&tables[i], (enum cpu_level)i, cpu_features());
+}
+
+const struct kernels *kernel_table(enum cpu_level level)
+{
+    pthread_once(&made, make_tables);
+    return level < CPU_LEVELS && is_usable(level) ? &tables[level] : NULL;
+}
+
+bool kernel_variant(int i, struct kernels *out)
+{
+    int n = 0;
+    for (int at = 0; at < CPU_LEVELS; at++) {
+        if (!is_usable((enum cpu_level)at))
+            continue;
+        make_table(out, (enum cpu_level)at, 0);
+        if (n++ == i)
+            return true;
+#define KERNEL_IMPL(set, isa, level, feature)                                                                \
+    if (at == level && (cpu_features() & feature)) {                                                         \
+        make_table(out, level, feature);                                                                     \
+        if (n++ == i)                                                                                        \
+            return true;                                                                                     \
+    }
+#include "kernel/impls.def"
+#undef KERNEL_IMPL
+    }
+    return false;
 }
 
 const struct kernels *kernel_select(const char **why)
 {
-    static const char *const names[KERNEL_LEVELS] = {"scalar", "avx2", "avx512"};
-    const char *forced = getenv("MILKIT_CPU");
-    if (forced && *forced) {
-        for (int level = 0; level < KERNEL_LEVELS; level++) {
-            if (strcmp(forced, names[level]) != 0)
-                continue;
-            const struct kernels *k = kernel_table((enum kernel_level)level);
-            if (!k && why)
-                *why = "MILKIT_CPU names a level that this processor (or this build) does not have";
-            return k;
-        }
-        if (why)
-            *why = "MILKIT_CPU must be scalar, avx2 or avx512";
-        return NULL;
-    }
-    for (int level = KERNEL_LEVELS - 1; level > KERNEL_SCALAR; level--) {
-        const struct kernels *k = kernel_table((enum kernel_level)level);
-        if (k)
-            return k;
-    }
-    return &kernels_scalar;
+    enum cpu_level level;
+    return cpu_select(&level, why) ? kernel_table(level) : NULL;
 }

@@ -73,16 +73,22 @@ best_avx512(const struct cluster_points *p, const double *previous, int low, int
 }
 #endif
 
-static int best_of_many(const struct cluster_points *p, const double *previous, int low, int high, int j,
-                        double *best)
+static int best_plain(const struct cluster_points *p, const double *previous, int low, int high, int j,
+                      double *best)
+{
+    return best_body(p, previous, low, high, j, best);
+}
+
+cluster_best_fn cluster_best_for(enum cpu_level level)
 {
 #ifdef HAVE_WIDE
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq"))
-        return best_avx512(p, previous, low, high, j, best);
-    if (__builtin_cpu_supports("avx2"))
-        return best_avx2(p, previous, low, high, j, best);
+    if (level >= CPU_AVX512)
+        return best_avx512;
+    if (level >= CPU_AVX2)
+        return best_avx2;
 #endif
-    return best_body(p, previous, low, high, j, best);
+    (void)level;
+    return best_plain;
 }
 
 /* Most ranges hold a handful of candidates: those are looked at on the spot. */
@@ -90,7 +96,7 @@ static inline __attribute__((always_inline)) int
 best_of(const struct cluster_points *p, const double *previous, int low, int high, int j, double *best)
 {
     if (high - low >= MANY)
-        return best_of_many(p, previous, low, high, j, best);
+        return p->best_of_many(p, previous, low, high, j, best);
     double w_end = p->weight[j], s_end = p->moment[j], top = -INFINITY;
     int at = low;
     for (int i = low; i <= high; i++) {

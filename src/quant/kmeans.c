@@ -342,8 +342,10 @@ void cluster_kmeans(const struct cluster_points *p, const double *value, struct 
         m->candidate_weight[i] = p->weight[m->candidates[i]];
         m->candidate_moment[i] = p->moment[m->candidates[i]];
     }
-    struct cluster_points coarse = {
-        .n = wanted, .weight = m->candidate_weight, .moment = m->candidate_moment};
+    struct cluster_points coarse = {.n = wanted,
+                                    .weight = m->candidate_weight,
+                                    .moment = m->candidate_moment,
+                                    .best_of_many = m->best_of_many};
     if (k <= EXACT_CLUSTERS_MAX)
         cluster_exact(&coarse, m, k, boundary);
     else if (is_few)

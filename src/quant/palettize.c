@@ -33,6 +33,7 @@ struct quant_scratch *quant_scratch_new(void)
     struct quant_scratch *s = xcalloc(1, sizeof *s);
     struct cluster_memory *m = &s->memory;
     size_t n = CLUSTER_POINTS_MAX + 1;
+    m->best_of_many = cluster_best_for(cpu_level_in_use());
     m->previous = xmalloc(n * sizeof m->previous[0]);
     m->current = xmalloc(n * sizeof m->current[0]);
     m->candidates = xmalloc(n * sizeof m->candidates[0]);
@@ -214,7 +215,8 @@ bool quant_cluster(struct quant_scratch *s, int bits, enum quant_method method, 
     if (!list_points(s, e))
         return false;
     int k = s->n_points < entries ? s->n_points : entries;
-    struct cluster_points p = {.n = s->n_points, .weight = s->weight, .moment = s->moment};
+    struct cluster_points p = {
+        .n = s->n_points, .weight = s->weight, .moment = s->moment, .best_of_many = s->memory.best_of_many};
     if (k == s->n_points) {
         for (int r = 0; r <= k; r++)
             boundary[r] = r;

@@ -442,7 +442,7 @@ static void attention_block(struct reference_session *s, const struct gemma4 *g,
                                     .n_kv_heads = l->n_kv_heads,
                                     .dim = l->head_dim,
                                     .scale = 1};
-    reference_attend(r->parts->pool, &a);
+    reference_attend(r->parts, &a);
     reference_linear(s, l->projection[O], NULL, w->attention, n, w->h);
     add_normed(r, g, s->stream, w->h, l->post_attention_norm, n);
 }

@@ -53,17 +53,24 @@ __attribute__((target("avx2"))) static float dot_avx2(const float *a, const floa
 }
 #endif
 
-float reference_dot(const float *a, const float *b, int64_t n)
+static float dot_plain(const float *a, const float *b, int64_t n)
+{
+    return dot_body(a, b, n);
+}
+
+reference_dot_fn reference_dot_for(enum cpu_level level)
 {
 #if defined(__x86_64__) && defined(__GNUC__)
-    if (__builtin_cpu_supports("avx2"))
-        return dot_avx2(a, b, n);
+    if (level >= CPU_AVX2)
+        return dot_avx2;
 #endif
-    return dot_body(a, b, n);
+    (void)level;
+    return dot_plain;
 }
 
 struct linear {
     const struct st_tensor *weight;
+    reference_dot_fn dot;
     const float *bias, *x;
     float *y, *rows;
     int64_t n;
@@ -85,7 +92,7 @@ static void linear_part(void *context, int i_thread, int n_threads)
                                     rows);
         for (int64_t t = 0; t < l->n; t++)
             for (int64_t i = 0; i < n; i++)
-                l->y[t * n_rows + row + i] = reference_dot(rows + i * columns, l->x + t * columns, columns) +
+                l->y[t * n_rows + row + i] = l->dot(rows + i * columns, l->x + t * columns, columns) +
                                              (l->bias ? l->bias[row + i] : 0.0f);
     }
 }
@@ -93,7 +100,13 @@ static void linear_part(void *context, int i_thread, int n_threads)
 void reference_linear(struct reference_session *s, const struct st_tensor *weight, const float *bias,
                       const float *x, int64_t n, float *y)
 {
-    struct linear l = {.weight = weight, .bias = bias, .x = x, .y = y, .rows = s->rows, .n = n};
+    struct linear l = {.weight = weight,
+                       .dot = s->reference->parts->dot,
+                       .bias = bias,
+                       .x = x,
+                       .y = y,
+                       .rows = s->rows,
+                       .n = n};
     if (s->replacement) {
         /* The weight may be a view of a tensor that packs several. */
         const struct st_tensor *whole = reference_find(s->reference, weight->name);
@@ -153,7 +166,8 @@ float reference_gelu(float x)
     return 0.5f * x * (1.0f + tanhf(inner));
 }
 
-static void attend_one(const struct reference_attention *a, int64_t t, int64_t head, float *scores)
+static void attend_one(const struct reference_attention *a, reference_dot_fn dot, int64_t t, int64_t head,
+                       float *scores)
 {
     int64_t kv_head = head / (a->n_heads / a->n_kv_heads), n_keys = a->position + t + 1;
     const float *query = a->query + (t * a->n_heads + head) * a->dim;
@@ -164,7 +178,7 @@ static void attend_one(const struct reference_attention *a, int64_t t, int64_t h
     double sum = 0;
     int64_t first = a->window > 0 && n_keys > a->window ? n_keys - a->window : 0;
     for (int64_t k = first; k < n_keys; k++) {
-        scores[k] = reference_dot(query, keys + k * a->dim, a->dim) * a->scale;
+        scores[k] = dot(query, keys + k * a->dim, a->dim) * a->scale;
         best = scores[k] > best ? scores[k] : best;
     }
     for (int64_t k = first; k < n_keys; k++) {
@@ -179,17 +193,23 @@ static void attend_one(const struct reference_attention *a, int64_t t, int64_t h
     }
 }
 
+struct attend {
+    const struct reference_attention *a;
+    reference_dot_fn dot;
+};
+
 static void attend_part(void *context, int i_thread, int n_threads)
 {
-    const struct reference_attention *a = context;
+    const struct attend *all = context;
+    const struct reference_attention *a = all->a;
     float *scores = a->scores + i_thread * a->capacity;
     /* Later queries see more keys: every n-th one a thread keeps the shares alike. */
     for (int64_t i = i_thread; i < a->n * a->n_heads; i += n_threads)
-        attend_one(a, i / a->n_heads, i % a->n_heads, scores);
+        attend_one(a, all->dot, i / a->n_heads, i % a->n_heads, scores);
 }
 
-void reference_attend(struct pool *pool, const struct reference_attention *a)
+void reference_attend(const struct reference_parts *p, const struct reference_attention *a)
 {
-    struct reference_attention copy = *a;
-    pool_run(pool, attend_part, &copy);
+    struct attend all = {.a = a, .dot = p->dot};
+    pool_run(p->pool, attend_part, &all);
 }

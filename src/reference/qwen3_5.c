@@ -393,7 +393,7 @@ static void full_attention(struct reference_session *s, const struct qwen3_5 *q,
                                     .n_kv_heads = q->n_kv_heads,
                                     .dim = d,
                                     .scale = (float)(1.0 / sqrt((double)d))};
-    reference_attend(s->reference->parts->pool, &a);
+    reference_attend(s->reference->parts, &a);
     for (int64_t i = 0; i < n * q->n_heads; i++)
         for (int64_t k = 0; k < d; k++)
             w->attention[i * d + k] /= 1.0f + expf(-w->query_gate[(2 * i + 1) * d + k]);

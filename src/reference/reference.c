@@ -117,6 +117,7 @@ bool reference_open(struct reference **out, const char *checkpoint, const struct
     *out = NULL;
     p->arena = arena;
     p->log = options->log;
+    p->dot = reference_dot_for(cpu_level_in_use());
     r->checkpoint = arena_strdup(arena, checkpoint);
     p->config_path = path_join(checkpoint, "config.json");
     if (!path_is_folder(checkpoint)) {

@@ -3,6 +3,7 @@
 #ifndef MILKIT_REFERENCE_REFERENCE_INTERNAL_H
 #define MILKIT_REFERENCE_REFERENCE_INTERNAL_H
 
+#include "base/cpu.h"
 #include "base/pool.h"
 #include "format/json.h"
 #include "format/safetensors.h"
@@ -32,6 +33,8 @@ struct reference_family {
 };
 extern const struct reference_family reference_qwen3, reference_qwen3_5, reference_gemma4;
 
+typedef float (*reference_dot_fn)(const float *a, const float *b, int64_t n);
+
 struct reference_parts {
     struct arena *arena;
     char *config_path;
@@ -39,6 +42,7 @@ struct reference_parts {
     const cJSON *text; /* the text settings: config, or its text_config */
     struct safetensors *tensors;
     struct pool *pool;
+    reference_dot_fn dot; /* of the instruction set in use */
     struct log *log;
     const struct reference_family *family;
     const struct st_tensor *head; /* [vocab_size, hidden_size] */
@@ -137,7 +141,7 @@ void reference_store(const struct reference_session *s, const float *rows, int64
 void reference_rms_norm(const float *x, const float *weight, int64_t n, int64_t dim, float eps, float *y);
 float reference_silu(float x);
 float reference_gelu(float x); /* tanh form */
-float reference_dot(const float *a, const float *b, int64_t n);
+reference_dot_fn reference_dot_for(enum cpu_level level);
 
 /* Causal attention of n queries at position .. position + n - 1 over keys and values [n_kv, capacity, dim],
  * which hold those positions already. query and output [n, n_heads, dim]; scores [n_threads, capacity]. */
@@ -149,6 +153,6 @@ struct reference_attention {
     int64_t n_heads, n_kv_heads, dim;
     float scale;
 };
-void reference_attend(struct pool *pool, const struct reference_attention *a);
+void reference_attend(const struct reference_parts *p, const struct reference_attention *a);
 
 #endif

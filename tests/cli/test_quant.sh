@@ -55,6 +55,19 @@ for n in 1 2 3; do
 done
 same threads1 threads2
 same threads1 threads3
+# shellcheck disable=SC2086
+for level in scalar avx2 avx512; do
+    if MILKIT_CPU=$level "$MILKIT" tokenize "$tiny" hi >/dev/null 2>&1; then
+        expect_stderr 0 "MB of weights" env MILKIT_CPU=$level "$MILKIT" convert "$bias" -o level $options
+        same threads1 level
+        rm -rf level
+    else
+        echo "skipped: level $level is not in this processor"
+    fi
+done
+# shellcheck disable=SC2086
+expect 2 "MILKIT_CPU" env MILKIT_CPU=mips "$MILKIT" convert "$bias" -o level $options
+[ -e level ] && fail "an unknown level leaves a package"
 mkdir joined
 # shellcheck disable=SC2086
 for part in embeddings chunk:1 chunk:2 head meta; do

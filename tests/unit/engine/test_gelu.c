@@ -72,8 +72,8 @@ static void run(const struct program *p, enum engine_precision precision, const 
 static void assert_levels_agree(const struct program *p, const float *x, const float *y)
 {
     float *other = xmalloc(N * sizeof *other);
-    for (int level = KERNEL_SCALAR; level < KERNEL_LEVELS; level++) {
-        const struct kernels *k = kernel_table((enum kernel_level)level);
+    for (int level = CPU_SCALAR; level < CPU_LEVELS; level++) {
+        const struct kernels *k = kernel_table((enum cpu_level)level);
         if (!k)
             continue;
         run(p, ENGINE_DEFAULT, k, x, other);

@@ -242,6 +242,6 @@ int main(void)
         cmocka_unit_test(test_rope),      cmocka_unit_test(test_norms_and_softmax),
         cmocka_unit_test(test_attention),
     };
-    k = kernel_table(KERNEL_SCALAR);
+    k = kernel_table(CPU_SCALAR);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -124,7 +124,7 @@ static void check_level(const struct kernels *k)
                                       100, 128, 144, 255, 256, 257, 300, 512, 513, 1000, 768, 1040};
     static const int64_t groups[] = {0, 1, 2, 3, 8, 16};
     static const int64_t blocks[] = {16, 32, 64, 128, 256, 512};
-    const struct kernels *scalar = kernel_table(KERNEL_SCALAR);
+    const struct kernels *scalar = kernel_table(CPU_SCALAR);
     struct random_state r = {0x452821e638d01377u};
     for (int round = 0; round < 900; round++) {
         struct guard_pool pool = {.n = 0};
@@ -173,7 +173,7 @@ static void check_many_rows(const struct kernels *k)
         c.x_stride = 300;
         c.y_stride = 23;
         c.x = guarded_floats(&pool, &r, 130 * c.x_stride + c.w.n_in, NUMBERS_PLAIN);
-        check_case(&pool, &r, k, kernel_table(KERNEL_SCALAR), &c);
+        check_case(&pool, &r, k, kernel_table(CPU_SCALAR), &c);
         guard_free_all(&pool);
     }
 }
@@ -189,7 +189,7 @@ static void check_small_blocks(const struct kernels *k)
         enum table_kind tables = bits % 4 == 0 && round % 5 ? TABLE_IDENTITY : TABLE_RANDOM;
         struct fixed_case c = make_case(&pool, &r, bits, 11, n_in, 1 + round % 5,
                                         tables == TABLE_IDENTITY ? 0 : 4, 1, block, tables, NUMBERS_PLAIN);
-        check_case(&pool, &r, k, kernel_table(KERNEL_SCALAR), &c);
+        check_case(&pool, &r, k, kernel_table(CPU_SCALAR), &c);
         guard_free_all(&pool);
     }
 }
@@ -204,7 +204,7 @@ static void check_long_rows(const struct kernels *k)
         struct guard_pool pool = {.n = 0};
         struct fixed_case c = make_case(&pool, &r, widths[round % 6], 29, columns[round / 6 % 4], 1,
                                         groups[random_bits(&r) % 4], 8, 0, TABLE_RANDOM, NUMBERS_PLAIN);
-        check_case(&pool, &r, k, kernel_table(KERNEL_SCALAR), &c);
+        check_case(&pool, &r, k, kernel_table(CPU_SCALAR), &c);
         guard_free_all(&pool);
     }
 }
@@ -212,16 +212,16 @@ static void check_long_rows(const struct kernels *k)
 static void test_levels_agree(void **state)
 {
     (void)state;
-    const struct kernels *k;
-    for (int level = 0; level < KERNEL_LEVELS; level++) {
-        if (!kernel_table((enum kernel_level)level))
+    struct kernels k;
+    for (int level = 0; level < CPU_LEVELS; level++) {
+        if (!kernel_table((enum cpu_level)level))
             printf("skipped: level %d is not in this processor or build\n", level);
     }
-    for (int i = 0; (k = kernel_variant(i)); i++) {
-        check_level(k);
-        check_many_rows(k);
-        check_long_rows(k);
-        check_small_blocks(k);
+    for (int i = 0; kernel_variant(i, &k); i++) {
+        check_level(&k);
+        check_many_rows(&k);
+        check_long_rows(&k);
+        check_small_blocks(&k);
     }
 }
 
@@ -243,7 +243,7 @@ static double weight_of(const struct fixed_weight *w, int64_t o, int64_t i)
 static void test_accuracy(void **state)
 {
     (void)state;
-    const struct kernels *scalar = kernel_table(KERNEL_SCALAR);
+    const struct kernels *scalar = kernel_table(CPU_SCALAR);
     struct random_state r = {0xd1310ba698dfb5acu};
     double worst = 0;
     for (int round = 0; round < 48; round++) {
@@ -287,8 +287,9 @@ static void test_not_finite(void **state)
 {
     (void)state;
     static const float bad[] = {NAN, INFINITY, -INFINITY};
-    const struct kernels *k;
-    for (int i = 0; (k = kernel_variant(i)); i++) {
+    struct kernels variant;
+    const struct kernels *k = &variant;
+    for (int i = 0; kernel_variant(i, &variant); i++) {
         struct random_state r = {0x98dfb5ac2ffd72dbu};
         for (int round = 0; round < 36; round++) {
             struct guard_pool pool = {.n = 0};
@@ -335,8 +336,9 @@ static void test_by_hand(void **state)
                              .rows_per_group = 2,
                              .scales = &scale,
                              .rows_per_scale = 2};
-    const struct kernels *k;
-    for (int i = 0; (k = kernel_variant(i)); i++) {
+    struct kernels variant;
+    const struct kernels *k = &variant;
+    for (int i = 0; kernel_variant(i, &variant); i++) {
         float y[2];
         void *prepared = aligned_alloc(64, k->fixed_bytes(1, 3)),
              *scratch = malloc(KERNEL_FIXED_SCRATCH(3, 1));

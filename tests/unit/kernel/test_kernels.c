@@ -451,12 +451,10 @@ static void check_linear_zeros(const char *what, const struct kernels *k)
     static void test_##member(void **state)                                                                  \
     {                                                                                                        \
         (void)state;                                                                                         \
-        for (int level = 0; level < KERNEL_LEVELS; level++) {                                                \
-            const struct kernels *k = kernel_table((enum kernel_level)level);                                \
-            if (!k)                                                                                          \
-                continue;                                                                                    \
-            assert_non_null(k->member);                                                                      \
-            CHECK_##kind(member, k);                                                                         \
+        struct kernels k;                                                                                    \
+        for (int i = 0; kernel_variant(i, &k); i++) {                                                        \
+            assert_non_null(k.member);                                                                       \
+            CHECK_##kind(member, &k);                                                                        \
         }                                                                                                    \
     }
 #include "kernel/kernel.def"
@@ -465,20 +463,21 @@ static void check_linear_zeros(const char *what, const struct kernels *k)
 static void test_levels(void **state)
 {
     (void)state;
-    static const char *const names[KERNEL_LEVELS] = {"scalar", "avx2", "avx512"};
     const struct kernels *best = NULL;
     const char *why = NULL;
-    for (int level = 0; level < KERNEL_LEVELS; level++) {
-        const struct kernels *k = kernel_table((enum kernel_level)level);
-        setenv("MILKIT_CPU", names[level], 1);
+    for (int level = 0; level < CPU_LEVELS; level++) {
+        const struct kernels *k = kernel_table((enum cpu_level)level);
+        setenv("MILKIT_CPU", cpu_level_name((enum cpu_level)level), 1);
         why = NULL;
         assert_ptr_equal(kernel_select(&why), k);
         if (!k) {
             assert_non_null(why);
-            printf("skipped: level %s is not in this processor or build\n", names[level]);
+            printf("skipped: level %s is not in this processor or build\n",
+                   cpu_level_name((enum cpu_level)level));
             continue;
         }
-        assert_string_equal(k->name, names[level]);
+        assert_string_equal(k->name, cpu_level_name((enum cpu_level)level));
+        assert_int_equal(k->features & ~cpu_features(), 0);
         assert_int_equal(k->level, level);
         best = k;
     }
@@ -490,7 +489,7 @@ static void test_levels(void **state)
     assert_ptr_equal(kernel_select(&why), best);
     unsetenv("MILKIT_CPU");
     assert_ptr_equal(kernel_select(&why), best);
-    assert_null(kernel_table(KERNEL_LEVELS));
+    assert_null(kernel_table(CPU_LEVELS));
 }
 
 int main(void)
@@ -501,6 +500,6 @@ int main(void)
 #include "kernel/kernel.def"
 #undef KERNEL
     };
-    scalar = kernel_table(KERNEL_SCALAR);
+    scalar = kernel_table(CPU_SCALAR);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* The reference's dot product gives the bits of its definition, whatever registers it is compiled for. */
+/* The reference's dot product gives the bits of its definition at every level of instructions. */
 #include "support.h"
 #include "reference/reference_internal.h"
 
@@ -32,8 +32,13 @@ static void test_bits(void **unused)
     for (int n = 0; n <= N_MAX; n += n < 70 ? 1 : 37) {
         /* At any alignment. */
         int at = n % 5 < N_MAX - n ? n % 5 : 0;
-        float expected = plain_dot(a + at, b + at, n), found = reference_dot(a + at, b + at, n);
-        assert_memory_equal(&expected, &found, sizeof found);
+        float expected = plain_dot(a + at, b + at, n);
+        for (int level = 0; level < CPU_LEVELS; level++) {
+            if (!cpu_has((enum cpu_level)level))
+                continue;
+            float found = reference_dot_for((enum cpu_level)level)(a + at, b + at, n);
+            assert_memory_equal(&expected, &found, sizeof found);
+        }
     }
 }
 

@@ -118,12 +118,12 @@ static void compare(const char *name, const struct truth *t, const struct settin
 
 static void compare_all(const char *name, int n_chunks_max)
 {
-    static const char *const levels[KERNEL_LEVELS] = {"scalar", "avx2", "avx512"};
+    static const char *const levels[CPU_LEVELS] = {"scalar", "avx2", "avx512"};
     struct truth t = make_truth(name);
     int n_levels = 0;
     const char *best = NULL;
-    for (int level = 0; level < KERNEL_LEVELS; level++) {
-        if (!kernel_table((enum kernel_level)level))
+    for (int level = 0; level < CPU_LEVELS; level++) {
+        if (!kernel_table((enum cpu_level)level))
             continue;
         best = levels[level];
         n_levels++;

@@ -264,14 +264,14 @@ static double compare_meant(const struct run *truth, const char *package, const 
 
 static void check(const struct quant_spec *spec)
 {
-    static const char *const levels[KERNEL_LEVELS] = {"scalar", "avx2", "avx512"};
+    static const char *const levels[CPU_LEVELS] = {"scalar", "avx2", "avx512"};
     char *checkpoint = xasprintf("%s/models/%s", MILKIT_TEST_DATA, model_name), what[64];
     char *package = convert(checkpoint, "package", spec, CONVERT_MLMODELC, 1);
     const char *best = NULL;
     quant_describe(what, spec);
     struct run truth = run_package(package, "scalar", 1, SESSION_INFER_ONLY, ENGINE_DEFAULT);
-    for (int i = 0; i < KERNEL_LEVELS; i++) {
-        if (!kernel_table((enum kernel_level)i))
+    for (int i = 0; i < CPU_LEVELS; i++) {
+        if (!kernel_table((enum cpu_level)i))
             continue;
         best = levels[i];
         compare_run(&truth, package, best, 2, SESSION_CONTRACT, what);

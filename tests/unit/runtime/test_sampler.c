@@ -250,8 +250,8 @@ static void test_levels(void **state)
         many[i] = sinf((float)i * 1.7f) * 4;
     o.top_p = 0.95;
     o.min_p = 0.01;
-    for (int level = 0; level < KERNEL_LEVELS; level++) {
-        const struct kernels *k = kernel_table((enum kernel_level)level);
+    for (int level = 0; level < CPU_LEVELS; level++) {
+        const struct kernels *k = kernel_table((enum cpu_level)level);
         struct sampler *s = NULL;
         if (!k)
             continue;
@@ -343,7 +343,7 @@ static void test_ranges(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct sampler *s = NULL;
         struct err e = {0};
-        if (sampler_new(&s, &bad[i], V, kernel_table(KERNEL_SCALAR), &e))
+        if (sampler_new(&s, &bad[i], V, kernel_table(CPU_SCALAR), &e))
             fail_msg("bad options %zu are accepted", i);
         assert_int_equal(e.code, ERR_USAGE);
         assert_null(s);

@@ -88,12 +88,12 @@ static void subject_free(struct subject *x)
 
 static void compare_all(const char *name, int64_t batch, int64_t context, size_t n, bool has_gdn)
 {
-    static const char *const levels[KERNEL_LEVELS] = {"scalar", "avx2", "avx512"};
+    static const char *const levels[CPU_LEVELS] = {"scalar", "avx2", "avx512"};
     struct subject x = {.shape = {name, context, batch, 1, CONVERT_MLMODELC}, .n = n};
     run_truth(&x);
-    for (int i = 0; i < KERNEL_LEVELS; i++) {
+    for (int i = 0; i < CPU_LEVELS; i++) {
         const struct setting level = {levels[i], 1, 1, 0, CONVERT_MLMODELC, SESSION_CONTRACT};
-        if (kernel_table((enum kernel_level)i))
+        if (kernel_table((enum cpu_level)i))
             compare(&x, &level);
     }
     const struct setting settings[] = {{NULL, 1, 1, 0, CONVERT_MLMODELC, SESSION_INFER_ONLY},
