@@ -182,9 +182,9 @@ static void show_settings(const struct conversation *c, const struct sampling_op
     struct sampler_options r = sampling_resolve(o, c->model);
     fprintf(stderr, "greedy %s\ntemperature %g\ntop-k %lld\ntop-p %g\nmin-p %g\n", r.greedy ? "on" : "off",
             r.temperature, (long long)r.top_k, r.top_p, r.min_p);
-    fprintf(stderr, "repeat-penalty %g\nrepeat-last-n %lld\nseed %lld\nmax-tokens %lld\n",
-            r.repetition_penalty, (long long)r.repetition_window, (long long)o->seed,
-            (long long)c->max_tokens);
+    fprintf(stderr, "repeat-penalty %g\npresence-penalty %g\nfrequency-penalty %g\nrepeat-last-n %lld\n",
+            r.repetition_penalty, r.presence_penalty, r.frequency_penalty, (long long)r.repetition_window);
+    fprintf(stderr, "seed %lld\nmax-tokens %lld\n", (long long)o->seed, (long long)c->max_tokens);
 }
 
 static bool run_set(struct chat *chat, const char *argument, struct err *e)
@@ -200,6 +200,8 @@ static bool run_set(struct chat *chat, const char *argument, struct err *e)
         {"top-p", &o.top_p, NULL, NULL},
         {"min-p", &o.min_p, NULL, NULL},
         {"repeat-penalty", &o.repeat_penalty, NULL, NULL},
+        {"presence-penalty", &o.presence_penalty, NULL, NULL},
+        {"frequency-penalty", &o.frequency_penalty, NULL, NULL},
         {"repeat-last-n", NULL, &o.repeat_last_n, NULL},
         {"seed", NULL, &o.seed, NULL},
         {"max-tokens", NULL, &max_tokens, NULL},

@@ -2,26 +2,27 @@
 #include "cli/generate.h"
 #include <time.h>
 
+static void override(double *value, double given)
+{
+    if (given != SAMPLING_UNSET)
+        *value = given;
+}
+
 struct sampler_options sampling_resolve(const struct sampling_options *o, const struct model *m)
 {
-    const struct package_sampling *p = &m->package->sampling;
-    bool recommended = m->package->has_sampling && p->do_sample;
-    return (struct sampler_options){
-        .greedy = o->greedy,
-        .temperature = o->temperature != SAMPLING_UNSET ? o->temperature
-                       : recommended                    ? p->temperature
-                                                        : 0,
-        .top_k = o->top_k != SAMPLING_UNSET_INT ? o->top_k
-                 : recommended                  ? p->top_k
-                                                : 0,
-        .top_p = o->top_p != SAMPLING_UNSET ? o->top_p
-                 : recommended              ? p->top_p
-                                            : 1,
-        .min_p = o->min_p,
-        .repetition_penalty = o->repeat_penalty,
-        .repetition_window = o->repeat_last_n,
-        .seed = o->seed >= 0 ? (uint64_t)o->seed : (uint64_t)time(NULL) * 1000003u + (uint64_t)clock(),
-    };
+    struct sampler_options r = sampler_recommended(&m->package->sampling);
+    r.greedy = o->greedy;
+    override(&r.temperature, o->temperature);
+    override(&r.top_p, o->top_p);
+    override(&r.min_p, o->min_p);
+    override(&r.repetition_penalty, o->repeat_penalty);
+    override(&r.presence_penalty, o->presence_penalty);
+    override(&r.frequency_penalty, o->frequency_penalty);
+    if (o->top_k != SAMPLING_UNSET_INT)
+        r.top_k = o->top_k;
+    r.repetition_window = o->repeat_last_n;
+    r.seed = o->seed >= 0 ? (uint64_t)o->seed : (uint64_t)time(NULL) * 1000003u + (uint64_t)clock();
+    return r;
 }
 
 bool sampling_open(struct sampler **out, const struct sampling_options *o, const struct model *m,

@@ -14,25 +14,30 @@
 
 struct sampling_options {
     bool greedy;
-    double temperature, top_p, min_p, repeat_penalty;
+    double temperature, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;
     int64_t top_k, repeat_last_n;
     int64_t seed; /* negative: another one each time */
 };
 #define SAMPLING_OPTIONS_INIT                                                                                \
     {                                                                                                        \
-        .temperature = SAMPLING_UNSET, .top_p = SAMPLING_UNSET, .repeat_penalty = 1,                         \
-        .top_k = SAMPLING_UNSET_INT, .seed = -1                                                              \
+        .temperature = SAMPLING_UNSET, .top_p = SAMPLING_UNSET, .min_p = SAMPLING_UNSET,                     \
+        .repeat_penalty = SAMPLING_UNSET, .presence_penalty = SAMPLING_UNSET,                                \
+        .frequency_penalty = SAMPLING_UNSET, .top_k = SAMPLING_UNSET_INT, .seed = -1                         \
     }
 /* Rows for a command's option table. */
 #define SAMPLING_OPTION_ROWS(s)                                                                              \
-    {"--greedy", CLI_FLAG, &(s).greedy, NULL, "always the most likely token"},                               \
+    {"--greedy", CLI_FLAG, &(s).greedy, NULL, "always the most likely token (behind the penalties)"},        \
         {"--temp,--temperature", CLI_DOUBLE, &(s).temperature, "T",                                          \
          "temperature (the package's, else greedy)"},                                                        \
         {"--top-k", CLI_INT, &(s).top_k, "K", "choose among the K best"},                                    \
         {"--top-p", CLI_DOUBLE, &(s).top_p, "P", "choose among the best that make up P"},                    \
         {"--min-p", CLI_DOUBLE, &(s).min_p, "P", "drop tokens below P times the best"},                      \
         {"--repeat-penalty", CLI_DOUBLE, &(s).repeat_penalty, "X",                                           \
-         "penalty on tokens seen before (1: none)"},                                                         \
+         "penalty on tokens seen before (the package's; 1: none)"},                                          \
+        {"--presence-penalty", CLI_DOUBLE, &(s).presence_penalty, "X",                                       \
+         "off the logit of tokens seen before (the package's)"},                                             \
+        {"--frequency-penalty", CLI_DOUBLE, &(s).frequency_penalty, "X",                                     \
+         "off the logit for each time a token was seen (the package's)"},                                    \
         {"--repeat-last-n", CLI_INT, &(s).repeat_last_n, "N",                                                \
          "how many tokens count as seen before (0: all)"},                                                   \
     {                                                                                                        \

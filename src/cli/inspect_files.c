@@ -243,6 +243,9 @@ bool inspect_meta(cJSON *o, const char *path, struct err *e)
         cJSON_AddItemToObject(
             o, "unknown_keys",
             cJSON_CreateStringArray((const char *const *)m->unknown_keys, m->n_unknown_keys));
+    if (m->n_warnings > 0)
+        cJSON_AddItemToObject(o, "warnings",
+                              cJSON_CreateStringArray((const char *const *)m->warnings, m->n_warnings));
     meta_free(m);
     return true;
 }

@@ -166,25 +166,26 @@ static char *model_name(const char *checkpoint)
     return name;
 }
 
-static bool read_sampling(const char *checkpoint, struct meta *meta, struct err *e)
+static void warn(void *context, const char *sentence)
 {
-    char *path = path_join(checkpoint, "generation_config.json");
+    log_warn(context, "%s", sentence);
+}
+
+static bool read_sampling(const struct convert_options *o, struct meta *meta, struct err *e)
+{
+    char *path = path_join(o->checkpoint, "generation_config.json");
     cJSON *config = NULL;
+    struct buf unused;
     bool ok = true;
+    buf_init(&unused, 4096);
     if (path_exists(path)) {
-        int64_t top_k = -1;
-        ok = json_read_file(&config, path, CONFIG_BYTES_MAX, e) &&
-             json_get_bool(config, "do_sample", &meta->do_sample, path, e) &&
-             json_get_double(config, "temperature", &meta->temperature, path, e) &&
-             json_get_double(config, "top_p", &meta->top_p, path, e) &&
-             json_get_int(config, "top_k", &top_k, path, e);
-        static const char *const keys[] = {"do_sample", "temperature", "top_p", "top_k"};
-        for (int i = 0; i < 4 && ok; i++) {
-            const cJSON *item = json_get(config, keys[i]);
-            meta->has_recommended_sampling = meta->has_recommended_sampling || (item && !cJSON_IsNull(item));
-        }
-        meta->top_k = top_k;
+        ok = sampling_read_json_file(&config, path, e);
+        sampling_read(&meta->sampling, config, path, warn, o->log);
+        sampling_put_unused(config, &unused);
+        if (unused.n > 0)
+            log_warn(o->log, "%s: not used, here and in packages: %s", path, unused.p);
     }
+    buf_fini(&unused);
     cJSON_Delete(config);
     free(path);
     return ok;
@@ -264,7 +265,7 @@ bool convert_write_meta(const struct convert_options *o, const struct arch_model
     buf_init(&b, (size_t)16 << 20);
     fill_meta(o, m, prefix, meta);
     m->family->fill_meta(m, meta);
-    bool ok = read_sampling(o->checkpoint, meta, e);
+    bool ok = read_sampling(o, meta, e);
     if (ok) {
         meta_write(meta, &b);
         ok = !b.failed || err_set(e, ERR_LIMIT, "%s: too large", path);

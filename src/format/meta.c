@@ -1,7 +1,6 @@
 /* meta.yaml, reading: one table says what each key is; three nestings are laid over one another. */
 #include "format/meta.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,9 +29,16 @@ enum kind {
     KIND_IGNORED
 };
 
+/* What a bad value does. */
+enum duty {
+    CALLS,  /* an error: the key says how the package is called or where its files are */
+    INFORMS /* a warning, and the key counts as absent */
+};
+
 struct field {
     const char *key;
     enum kind kind;
+    enum duty duty;
     size_t offset;
     int64_t min, max;
     read_fn read;
@@ -45,92 +51,93 @@ static bool read_layer_types(struct context *c, const struct yaml_node *n, struc
 static bool read_states(struct context *c, const struct yaml_node *n, struct err *e);
 static bool read_kv_shared(struct context *c, const struct yaml_node *n, struct err *e);
 
-#define STRING(name)                                                                                         \
+#define AT(name) offsetof(struct meta, name)
+#define STRING(name, duty)                                                                                   \
     {                                                                                                        \
-#name, KIND_STRING, offsetof(struct meta, name), 0, 0, NULL                                          \
+#name, KIND_STRING, duty, AT(name), 0, 0, NULL                                                       \
     }
-#define INT(name, min, max)                                                                                  \
+#define INT(name, duty, min, max)                                                                            \
     {                                                                                                        \
-#name, KIND_INT, offsetof(struct meta, name), min, max, NULL                                         \
+#name, KIND_INT, duty, AT(name), min, max, NULL                                                      \
     }
-#define INT64(name, min)                                                                                     \
+#define INT64(name, duty, min)                                                                               \
     {                                                                                                        \
-#name, KIND_INT64, offsetof(struct meta, name), min, SIZE_MAX_ANY, NULL                              \
+#name, KIND_INT64, duty, AT(name), min, SIZE_MAX_ANY, NULL                                           \
     }
-#define BOOL(name)                                                                                           \
+#define BOOL(name, duty)                                                                                     \
     {                                                                                                        \
-#name, KIND_BOOL, offsetof(struct meta, name), 0, 0, NULL                                            \
+#name, KIND_BOOL, duty, AT(name), 0, 0, NULL                                                         \
     }
-#define DOUBLE(name)                                                                                         \
+#define DOUBLE(name, duty)                                                                                   \
     {                                                                                                        \
-#name, KIND_DOUBLE, offsetof(struct meta, name), 0, 0, NULL                                          \
+#name, KIND_DOUBLE, duty, AT(name), 0, 0, NULL                                                       \
     }
 #define LUT(name)                                                                                            \
     {                                                                                                        \
-#name, KIND_LUT, offsetof(struct meta, name), 1, 16, NULL                                            \
+#name, KIND_LUT, CALLS, AT(name), 1, 16, NULL                                                        \
     }
 #define OWN(name, fn)                                                                                        \
     {                                                                                                        \
-        name, KIND_OWN, 0, 0, 0, fn                                                                          \
+        name, KIND_OWN, INFORMS, 0, 0, 0, fn                                                                 \
     }
 
 static const struct field fields[] = {
-    STRING(name),
-    STRING(version),
-    STRING(description),
-    STRING(license),
-    STRING(author),
-    STRING(framework),
-    STRING(language),
-    STRING(architecture),
-    STRING(model_type),
-    INT64(context_length, 1),
-    INT64(batch_size, 1),
+    STRING(name, INFORMS),
+    STRING(version, INFORMS),
+    STRING(description, INFORMS),
+    STRING(license, INFORMS),
+    STRING(author, INFORMS),
+    STRING(framework, INFORMS),
+    STRING(language, INFORMS),
+    STRING(architecture, INFORMS),
+    STRING(model_type, INFORMS),
+    INT64(context_length, CALLS, 1),
+    INT64(batch_size, CALLS, 1),
     LUT(lut_embeddings),
     LUT(lut_ffn),
     LUT(lut_lmhead),
-    INT(lut_embeddings_per_channel, 0, INT32_MAX),
-    INT(lut_ffn_per_channel, 0, INT32_MAX),
-    INT(lut_lmhead_per_channel, 0, INT32_MAX),
+    INT(lut_embeddings_per_channel, INFORMS, 0, INT32_MAX),
+    INT(lut_ffn_per_channel, INFORMS, 0, INT32_MAX),
+    INT(lut_lmhead_per_channel, INFORMS, 0, INT32_MAX),
     /* the names of monolithic packages */
-    {"lut_bits", KIND_LUT, offsetof(struct meta, lut_ffn), 1, 16, NULL},
-    {"lut_per_channel", KIND_INT, offsetof(struct meta, lut_ffn_per_channel), 0, INT32_MAX, NULL},
-    {"functions", KIND_IGNORED, 0, 0, 0, NULL},
-    STRING(quant_embeddings),
-    STRING(quant_ffn),
-    STRING(quant_lmhead),
-    DOUBLE(lut_ffn_mixed),
-    INT(num_chunks, 1, 99),
-    STRING(model_prefix),
-    STRING(embeddings),
-    STRING(lm_head),
-    STRING(ffn),
-    STRING(pf),
-    STRING(monolithic_model),
-    INT(split_lm_head, 1, 4096),
-    BOOL(argmax_in_model),
-    INT64(vocab_size, 1),
+    {"lut_bits", KIND_LUT, CALLS, AT(lut_ffn), 1, 16, NULL},
+    {"lut_per_channel", KIND_INT, INFORMS, AT(lut_ffn_per_channel), 0, INT32_MAX, NULL},
+    {"functions", KIND_IGNORED, INFORMS, 0, 0, 0, NULL},
+    STRING(quant_embeddings, INFORMS),
+    STRING(quant_ffn, INFORMS),
+    STRING(quant_lmhead, INFORMS),
+    DOUBLE(lut_ffn_mixed, INFORMS),
+    INT(num_chunks, CALLS, 1, 99),
+    STRING(model_prefix, CALLS),
+    STRING(embeddings, CALLS),
+    STRING(lm_head, CALLS),
+    STRING(ffn, CALLS),
+    STRING(pf, CALLS),
+    STRING(monolithic_model, CALLS),
+    INT(split_lm_head, CALLS, 1, 4096),
+    BOOL(argmax_in_model, CALLS),
+    INT64(vocab_size, INFORMS, 1),
     OWN("lm_head_chunk_sizes", read_chunk_sizes),
-    BOOL(prefill_dynamic_slice),
-    BOOL(prefill_last_token_output),
-    BOOL(update_mask_prefill),
-    INT64(hidden_size, 1),
-    INT64(num_layers, 1),
+    BOOL(prefill_dynamic_slice, CALLS),
+    BOOL(prefill_last_token_output, CALLS),
+    BOOL(update_mask_prefill, CALLS),
+    INT64(hidden_size, INFORMS, 1),
+    INT64(num_layers, INFORMS, 1),
     OWN("recommended_sampling", read_sampling),
-    BOOL(recurrent_state),
-    BOOL(prefill_full_batches_only),
-    INT64(gdn_chunk_size, 0),
+    BOOL(recurrent_state, CALLS),
+    BOOL(prefill_full_batches_only, CALLS),
+    INT64(gdn_chunk_size, INFORMS, 0),
     OWN("moe", read_moe),
     OWN("layer_types", read_layer_types),
     OWN("states", read_states),
-    INT64(local_attention_window, 0),
-    INT64(local_cache_length, 0),
-    DOUBLE(final_logit_softcap),
-    INT64(per_layer_inputs, 0),
+    INT64(local_attention_window, INFORMS, 0),
+    INT64(local_cache_length, CALLS, 0),
+    DOUBLE(final_logit_softcap, INFORMS),
+    INT64(per_layer_inputs, INFORMS, 0),
     OWN("kv_shared_layers", read_kv_shared),
-    INT64(sliding_window, 0),
-    BOOL(split_rotate),
-    BOOL(single_cache),
+    INT64(sliding_window, CALLS, 0),
+    BOOL(split_rotate, CALLS),
+    BOOL(single_cache, CALLS),
 };
 #define N_FIELDS (sizeof fields / sizeof *fields)
 
@@ -246,34 +253,49 @@ static void add_unknown(struct context *c, const char *prefix, const char *key)
     m->unknown_keys[m->n_unknown_keys++] = xasprintf("%s%s", prefix, key);
 }
 
+static void add_warning(void *context, const char *sentence)
+{
+    struct meta *m = ((struct context *)context)->m;
+    m->warnings = xrealloc(m->warnings, sizeof *m->warnings * (size_t)(m->n_warnings + 1));
+    m->warnings[m->n_warnings++] = xstrdup(sentence);
+}
+
+/* The same value as JSON has it. */
+static cJSON *json_of(const struct yaml_node *n)
+{
+    double number;
+    bool flag;
+    if (n->kind == YAML_SCALAR)
+        return yaml_is_null(n)               ? cJSON_CreateNull()
+               : yaml_get_double(n, &number) ? cJSON_CreateNumber(number)
+               : yaml_get_bool(n, &flag)     ? cJSON_CreateBool(flag)
+                                             : cJSON_CreateString(n->text);
+    cJSON *o = n->kind == YAML_MAP ? cJSON_CreateObject() : cJSON_CreateArray();
+    for (const struct yaml_node *v = n->child; v; v = v->next) {
+        if (n->kind == YAML_MAP)
+            cJSON_AddItemToObject(o, v->key, json_of(v));
+        else
+            cJSON_AddItemToArray(o, json_of(v));
+    }
+    return o;
+}
+
 static bool read_sampling(struct context *c, const struct yaml_node *n, struct err *e)
 {
-    struct meta *m = c->m;
+    struct recommended_sampling *s = &c->m->sampling;
     if (n->kind != YAML_MAP)
         return fail_value(c, n, "recommended_sampling", "a mapping", e);
-    m->has_recommended_sampling = true;
-    m->do_sample = true;
-    m->temperature = m->top_p = NAN;
-    m->top_k = -1;
-    for (const struct yaml_node *v = n->child; v; v = v->next) {
-        double *number = strcmp(v->key, "temperature") == 0                            ? &m->temperature
-                         : strcmp(v->key, "top_p") == 0 || strcmp(v->key, "topP") == 0 ? &m->top_p
-                                                                                       : NULL;
-        if (yaml_is_null(v))
-            continue;
-        if (number) {
-            if (!yaml_get_double(v, number) || *number < 0.0)
-                return fail_value(c, v, v->key, "a number of at least 0", e);
-        } else if (strcmp(v->key, "top_k") == 0 || strcmp(v->key, "topK") == 0) {
-            if (!get_int(c, v, v->key, 0, INT32_MAX, &m->top_k, e))
-                return false;
-        } else if (strcmp(v->key, "do_sample") == 0) {
-            if (!yaml_get_bool(v, &m->do_sample))
-                return fail_value(c, v, v->key, "true or false", e);
-        } else {
+    sampling_fini(s);
+    s->do_sample = true; /* whoever recommends values and no more means sampling */
+    for (const struct yaml_node *v = n->child; v; v = v->next)
+        if (!sampling_knows(v->key))
             add_unknown(c, "recommended_sampling.", v->key);
-        }
-    }
+    cJSON *object = json_of(n);
+    char *where = xasprintf("%s: line %d: recommended_sampling", c->where, n->line);
+    sampling_read(s, object, where, add_warning, c);
+    s->is_present = true;
+    free(where);
+    cJSON_Delete(object);
     return true;
 }
 
@@ -317,10 +339,12 @@ static bool read_layer_types(struct context *c, const struct yaml_node *n, struc
         return fail_value(c, n, "layer_types", "a list of names", e);
     free_layer_types(m);
     m->layer_types = is_empty_list(n) ? NULL : xcalloc((size_t)count_children(n), sizeof *m->layer_types);
-    for (const struct yaml_node *v = n->child; v; v = v->next)
-        if (!get_string(c, v, "layer_types", &m->layer_types[m->n_layer_types++], e))
-            return false;
-    return true;
+    bool ok = true;
+    for (const struct yaml_node *v = n->child; v && ok; v = v->next)
+        ok = get_string(c, v, "layer_types", &m->layer_types[m->n_layer_types++], e);
+    if (!ok)
+        free_layer_types(m);
+    return ok;
 }
 
 static void free_states(struct meta *m)
@@ -383,9 +407,25 @@ static bool read_states(struct context *c, const struct yaml_node *n, struct err
         return fail_value(c, n, "states", "a list", e);
     free_states(m);
     m->states = is_empty_list(n) ? NULL : xcalloc((size_t)count_children(n), sizeof *m->states);
-    for (const struct yaml_node *v = n->child; v; v = v->next)
-        if (!read_state(c, v, &m->states[m->n_states++], e))
-            return false;
+    bool ok = true;
+    for (const struct yaml_node *v = n->child; v && ok; v = v->next)
+        ok = read_state(c, v, &m->states[m->n_states++], e);
+    if (!ok)
+        free_states(m);
+    return ok;
+}
+
+static bool read_kv_pair(const struct context *c, const struct yaml_node *v, struct meta_pair *pair,
+                         struct err *e)
+{
+    int64_t key, value;
+    if (!yaml_text_int(v->key, &key) || key < 0 || key > INT32_MAX)
+        return err_set(e, ERR_FORMAT,
+                       "%s: line %d: kv_shared_layers: expected layer numbers, found \"%.64s\"", c->where,
+                       v->line, v->key);
+    if (!get_int(c, v, "kv_shared_layers", 0, INT32_MAX, &value, e))
+        return false;
+    *pair = (struct meta_pair){(int)key, (int)value};
     return true;
 }
 
@@ -397,17 +437,12 @@ static bool read_kv_shared(struct context *c, const struct yaml_node *n, struct 
     free(m->kv_shared_layers);
     m->n_kv_shared_layers = 0;
     m->kv_shared_layers = n->child ? xcalloc((size_t)count_children(n), sizeof *m->kv_shared_layers) : NULL;
-    for (const struct yaml_node *v = n->child; v; v = v->next) {
-        int64_t key, value;
-        if (!yaml_text_int(v->key, &key) || key < 0 || key > INT32_MAX)
-            return err_set(e, ERR_FORMAT,
-                           "%s: line %d: kv_shared_layers: expected layer numbers, found \"%.64s\"", c->where,
-                           v->line, v->key);
-        if (!get_int(c, v, "kv_shared_layers", 0, INT32_MAX, &value, e))
-            return false;
-        m->kv_shared_layers[m->n_kv_shared_layers++] = (struct meta_pair){(int)key, (int)value};
-    }
-    return true;
+    bool ok = true;
+    for (const struct yaml_node *v = n->child; v && ok; v = v->next)
+        ok = read_kv_pair(c, v, &m->kv_shared_layers[m->n_kv_shared_layers++], e);
+    if (!ok)
+        m->n_kv_shared_layers = 0;
+    return ok;
 }
 
 /* ---- the file ---- */
@@ -457,8 +492,14 @@ static bool read_level(struct context *c, const struct yaml_node *map, const cha
             continue;
         }
         c->n_known++;
-        if (!yaml_is_null(v) && !read_field(c, f, v, e))
+        struct err problem = {0};
+        if (yaml_is_null(v) || read_field(c, f, v, f->duty == INFORMS ? &problem : e))
+            continue;
+        if (f->duty == CALLS)
             return false;
+        char *sentence = xasprintf("%s: the value is left out", problem.msg);
+        add_warning(c, sentence);
+        free(sentence);
     }
     return true;
 }
@@ -484,8 +525,7 @@ struct meta *meta_new(void)
     struct meta *m = xcalloc(1, sizeof *m);
     m->version = xstrdup("0.3.5");
     m->lut_embeddings = m->lut_ffn = m->lut_lmhead = META_NONE;
-    m->temperature = m->top_p = NAN;
-    m->top_k = -1;
+    sampling_init(&m->sampling);
     return m;
 }
 
@@ -542,6 +582,10 @@ void meta_free(struct meta *m)
     for (int i = 0; i < m->n_unknown_keys; i++)
         free(m->unknown_keys[i]);
     free(m->unknown_keys);
+    for (int i = 0; i < m->n_warnings; i++)
+        free(m->warnings[i]);
+    free(m->warnings);
+    sampling_fini(&m->sampling);
     free(m->lm_head_chunk_sizes);
     free(m->kv_shared_layers);
     free(m->moe_evaluation);

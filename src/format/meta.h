@@ -1,7 +1,8 @@
 /* meta.yaml of a package: all keys of checklist items 18-36, read in three nestings (model_info.parameters,
  * model_info, top level; the deeper one wins), written in ANEMLL's (model_info.parameters).
  *
- * Unknown keys are kept apart (unknown_keys) and have no effect. Missing keys take the defaults of ANEMLL's readers:
+ * Unknown keys are kept apart (unknown_keys) and have no effect. A bad value is an error where the key says how a package
+ * is called or where its files are; of a key that only informs it counts as absent (warnings). Missing keys take the defaults of ANEMLL's readers:
  * prefill_last_token_output false, split_lm_head 8, batch_size 32, context_length 2048, num_chunks 1.
  * All memory belongs to the struct; free with meta_free.
  */
@@ -9,6 +10,7 @@
 #define MILKIT_FORMAT_META_H
 
 #include "base/file.h"
+#include "format/sampling.h"
 
 #define META_NONE (-1) /* of lut_*: the key says "none" or is absent */
 
@@ -44,9 +46,7 @@ struct meta {
     int64_t *lm_head_chunk_sizes;
     bool prefill_dynamic_slice, prefill_last_token_output, update_mask_prefill;
     int64_t hidden_size, num_layers; /* 0: absent */
-    bool has_recommended_sampling, do_sample;
-    double temperature, top_p; /* NaN: absent in recommended_sampling */
-    int64_t top_k;             /* -1: absent */
+    struct recommended_sampling sampling;
     bool recurrent_state, prefill_full_batches_only;
     int64_t gdn_chunk_size;                 /* 0: absent */
     int moe_experts, moe_experts_per_token; /* 0: absent */
@@ -63,6 +63,8 @@ struct meta {
     bool split_rotate, single_cache;
     int n_unknown_keys;
     char **unknown_keys; /* "model_info.parameters.foo" */
+    int n_warnings;
+    char **warnings; /* a sentence each about an informational key whose value is bad and counts as absent */
 };
 
 /* A new one with the defaults of our own packages: version 0.3.5, everything else absent. */

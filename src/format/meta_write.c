@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include "format/json.h"
+#include "format/yaml.h"
 
 #define INFO "  "
 #define PARAMETER "    "
@@ -109,25 +109,6 @@ static void put_text(struct buf *b, const char *s, bool in_list)
         put_quoted(b, s);
 }
 
-/* With a dot, which YAML 1.1 wants in every number that is no integer. */
-static void put_number(struct buf *b, double d)
-{
-    struct buf text;
-    buf_init(&text, 64);
-    json_put_double(&text, d);
-    const char *exponent = text.p ? strchr(text.p, 'e') : NULL;
-    if (!text.p || !isfinite(d)) {
-        buf_puts(b, "0.0");
-    } else if (strchr(text.p, '.')) {
-        buf_puts(b, text.p);
-    } else {
-        buf_append(b, text.p, exponent ? (size_t)(exponent - text.p) : text.n);
-        buf_puts(b, ".0");
-        buf_puts(b, exponent ? exponent : "");
-    }
-    buf_fini(&text);
-}
-
 /* ---- entries ---- */
 
 static void put_string(struct buf *b, const char *indent, const char *key, const char *value)
@@ -201,20 +182,11 @@ static void put_description(struct buf *b, const char *text)
 
 static void put_sampling(struct buf *b, const struct meta *m)
 {
-    if (!m->has_recommended_sampling)
+    if (!m->sampling.is_present)
         return;
-    buf_printf(b, PARAMETER "recommended_sampling: {do_sample: %s", m->do_sample ? "true" : "false");
-    if (isfinite(m->temperature)) {
-        buf_puts(b, ", temperature: ");
-        put_number(b, m->temperature);
-    }
-    if (isfinite(m->top_p)) {
-        buf_puts(b, ", top_p: ");
-        put_number(b, m->top_p);
-    }
-    if (m->top_k >= 0)
-        buf_printf(b, ", top_k: %lld", (long long)m->top_k);
-    buf_puts(b, "}\n");
+    buf_puts(b, PARAMETER "recommended_sampling: ");
+    sampling_put_yaml(&m->sampling, b);
+    buf_putc(b, '\n');
 }
 
 static void put_moe(struct buf *b, const struct meta *m)
@@ -259,7 +231,7 @@ static void put_extensions(struct buf *b, const struct meta *m)
     put_int(b, "local_cache_length", m->local_cache_length);
     if (m->final_logit_softcap != 0.0) {
         buf_puts(b, PARAMETER "final_logit_softcap: ");
-        put_number(b, m->final_logit_softcap);
+        yaml_put_number(b, m->final_logit_softcap);
         buf_putc(b, '\n');
     }
     put_int(b, "per_layer_inputs", m->per_layer_inputs);

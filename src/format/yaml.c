@@ -9,6 +9,7 @@
 #include <string.h>
 #include <strings.h>
 #include <yaml.h>
+#include "format/json.h"
 
 #define DEPTH_MAX 32
 #define NODES_MAX 100000
@@ -255,4 +256,22 @@ bool yaml_get_double(const struct yaml_node *n, double *value)
         return false;
     *value = d;
     return true;
+}
+
+void yaml_put_number(struct buf *b, double d)
+{
+    struct buf text;
+    buf_init(&text, 64);
+    json_put_double(&text, d);
+    const char *exponent = text.p ? strchr(text.p, 'e') : NULL;
+    if (!text.p || !isfinite(d)) {
+        buf_puts(b, "0.0");
+    } else if (strchr(text.p, '.')) {
+        buf_puts(b, text.p);
+    } else {
+        buf_append(b, text.p, exponent ? (size_t)(exponent - text.p) : text.n);
+        buf_puts(b, ".0");
+        buf_puts(b, exponent ? exponent : "");
+    }
+    buf_fini(&text);
 }

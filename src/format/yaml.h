@@ -6,7 +6,7 @@
 #ifndef MILKIT_FORMAT_YAML_H
 #define MILKIT_FORMAT_YAML_H
 
-#include "base/mem.h"
+#include "base/buf.h"
 
 enum yaml_kind { YAML_SCALAR, YAML_LIST, YAML_MAP };
 
@@ -31,5 +31,7 @@ bool yaml_get_bool(const struct yaml_node *n, bool *value) MUST_CHECK;
 bool yaml_get_double(const struct yaml_node *n, double *value) MUST_CHECK;
 /* The integer that a text spells: optional sign and decimal digits, nothing else. */
 bool yaml_text_int(const char *text, int64_t *value) MUST_CHECK;
+/* Writing: appends a number with a dot, which YAML 1.1 wants in every number that is not an integer. */
+void yaml_put_number(struct buf *b, double d);
 
 #endif

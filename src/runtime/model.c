@@ -226,6 +226,8 @@ bool model_open(struct model **out, const char *path, const struct model_options
     }
     if (!package_open(&m->package, path, e) || !pool_new(&m->pool, options->n_threads, e))
         goto done;
+    for (int i = 0; i < m->package->n_warnings; i++)
+        log_warn(options->log, "%s", m->package->warnings[i]);
     m->precision = options->precision;
     m->is_sequential = m->package->meta->recurrent_state || m->package->meta->local_cache_length > 0;
     m->batch_size = m->package->meta->batch_size;

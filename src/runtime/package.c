@@ -158,48 +158,64 @@ static bool read_optional_json(const struct package *p, const char *name, cJSON 
     return ok;
 }
 
-/* The sampler's ranges: outside of them it is the file that is wrong, not who calls. Some write -1 for no top_k. */
-static bool check_sampling(struct package_sampling *s, bool is_used, bool from_meta, struct err *e)
+static bool read_generation_config(const struct package *p, cJSON **out, struct err *e)
 {
-    if (s->top_k < 0)
-        s->top_k = 0;
-    if (!is_used || (s->temperature >= 0 && s->temperature <= 100 && s->top_p > 0 && s->top_p <= 1))
-        return true;
-    return err_set(
-        e, ERR_FORMAT,
-        "%s: sampling: expected a temperature of 0 to 100 and a top_p above 0, at most 1, found %g and %g",
-        from_meta ? "meta.yaml" : "generation_config.json", s->temperature, s->top_p);
+    char *path = path_join(p->path, "generation_config.json");
+    bool ok = true;
+    *out = NULL;
+    if (path_exists(path))
+        ok = sampling_read_json_file(out, path, e);
+    free(path);
+    return ok;
+}
+
+static void add_warning(void *context, const char *sentence)
+{
+    struct package *p = context;
+    p->warnings = xrealloc(p->warnings, sizeof *p->warnings * (size_t)(p->n_warnings + 1));
+    p->warnings[p->n_warnings++] = xstrdup(sentence);
+}
+
+/* As in transformers, a bad word that is a stop id alone is none: an answer must be able to end. */
+static void drop_stops(struct package *p)
+{
+    struct recommended_sampling *s = &p->sampling;
+    int n = 0;
+    for (int i = 0; i < s->n_bad_words; i++) {
+        struct token_sequence word = s->bad_words[i];
+        if (word.n == 1 && package_is_eos(p, word.ids[0]))
+            free(word.ids);
+        else
+            s->bad_words[n++] = word;
+    }
+    s->n_bad_words = n;
+}
+
+static void take_sampling(struct package *p, const cJSON *generation)
+{
+    struct recommended_sampling *of_meta = &p->meta->sampling;
+    if (of_meta->is_present) {
+        p->sampling = *of_meta;
+        sampling_init(of_meta);
+    } else if (generation) {
+        char *where = path_join(p->path, "generation_config.json");
+        sampling_read(&p->sampling, generation, where, add_warning, p);
+        free(where);
+    }
+    drop_stops(p);
 }
 
 static bool read_configs(struct package *p, struct err *e)
 {
     cJSON *generation = NULL, *config = NULL;
-    const struct meta *m = p->meta;
     bool ok = false;
-    if (!read_optional_json(p, "generation_config.json", &generation, e) ||
-        !read_optional_json(p, "config.json", &config, e))
+    if (!read_generation_config(p, &generation, e) || !read_optional_json(p, "config.json", &config, e))
         goto done;
     add_eos_json(p, generation);
     add_eos_json(p, config);
     add_eos_json(p, json_get(config, "text_config"));
-    if (m->has_recommended_sampling) {
-        p->has_sampling = true;
-        p->sampling =
-            (struct package_sampling){.do_sample = m->do_sample,
-                                      .temperature = m->temperature == m->temperature ? m->temperature : 1,
-                                      .top_p = m->top_p == m->top_p ? m->top_p : 1,
-                                      .top_k = m->top_k > 0 ? m->top_k : 0};
-    } else if (generation) {
-        p->sampling = (struct package_sampling){.temperature = 1, .top_p = 1};
-        if (!json_get_bool(generation, "do_sample", &p->sampling.do_sample, "generation_config.json", e) ||
-            !json_get_double(generation, "temperature", &p->sampling.temperature, "generation_config.json",
-                             e) ||
-            !json_get_double(generation, "top_p", &p->sampling.top_p, "generation_config.json", e) ||
-            !json_get_int(generation, "top_k", &p->sampling.top_k, "generation_config.json", e))
-            goto done;
-        p->has_sampling = p->sampling.do_sample;
-    }
-    ok = check_sampling(&p->sampling, p->has_sampling, m->has_recommended_sampling, e);
+    take_sampling(p, generation);
+    ok = true;
 done:
     cJSON_Delete(generation);
     cJSON_Delete(config);
@@ -232,6 +248,7 @@ bool package_open(struct package **out, const char *path, struct err *e)
     struct package *p = xcalloc(1, sizeof *p);
     bool ok = false;
     *out = NULL;
+    sampling_init(&p->sampling);
     p->path = path_is_folder(path) ? xstrdup(path) : path_folder(path);
     char *meta_path = path_is_folder(path) ? path_join(path, "meta.yaml") : xstrdup(path);
     if (!path_exists(meta_path) || !(has_suffix(meta_path, ".yaml") || has_suffix(meta_path, ".yml"))) {
@@ -240,6 +257,8 @@ bool package_open(struct package **out, const char *path, struct err *e)
     }
     if (!meta_read(&p->meta, meta_path, e))
         goto done;
+    for (int i = 0; i < p->meta->n_warnings; i++)
+        add_warning(p, p->meta->warnings[i]);
     const struct meta *m = p->meta;
     if (m->monolithic_model || (m->model_type && strcmp(m->model_type, "monolithic") == 0)) {
         err_set(e, ERR_UNSUPPORTED, "%s: a monolithic package (one model for all parts) is not supported",
@@ -284,6 +303,10 @@ void package_close(struct package *p)
     free(p->lm_head);
     free(p->path);
     free(p->eos);
+    sampling_fini(&p->sampling);
+    for (int i = 0; i < p->n_warnings; i++)
+        free(p->warnings[i]);
+    free(p->warnings);
     meta_free(p->meta);
     free(p);
 }

@@ -8,20 +8,16 @@
 #include "format/meta.h"
 #include "text/tokenizer.h"
 
-struct package_sampling {
-    bool do_sample;
-    double temperature, top_p;
-    int64_t top_k; /* 0: off */
-};
-
 struct package {
     char *path; /* the folder */
     struct meta *meta;
     char *embeddings, *lm_head; /* paths that exist */
     int n_chunks;
     char **chunks;
-    bool has_sampling;
-    struct package_sampling sampling;
+    /* Of meta.yaml, else of generation_config.json. Bad words that are a stop id alone are left out. */
+    struct recommended_sampling sampling;
+    int n_warnings;
+    char **warnings; /* a sentence each about what is wrong in these files and does not matter to running */
     int n_eos;
     int32_t *eos; /* stop ids: of generation_config.json, config.json and tokenizer_config.json */
 };

@@ -16,8 +16,28 @@ struct sampler {
     uint64_t random;
     struct candidate *candidates; /* [vocab_size] */
     float *logits, *weights;      /* [vocab_size] */
-    uint8_t *seen;                /* [vocab_size] */
+    int32_t *seen;                /* [vocab_size] how often; zeros between calls */
 };
+
+struct sampler_options sampler_recommended(const struct recommended_sampling *r)
+{
+    struct sampler_options o = {.top_p = 1,
+                                .repetition_penalty = 1,
+                                .n_suppressed = r->n_suppressed,
+                                .suppressed = r->suppressed,
+                                .n_bad_words = r->n_bad_words,
+                                .bad_words = r->bad_words};
+    if (r->do_sample) {
+        o.temperature = isfinite(r->temperature) ? r->temperature : 1;
+        o.top_k = r->top_k > 0 ? r->top_k : 0;
+        o.top_p = isfinite(r->top_p) ? r->top_p : 1;
+        o.min_p = isfinite(r->min_p) ? r->min_p : 0;
+    }
+    o.repetition_penalty = isfinite(r->repetition_penalty) ? r->repetition_penalty : 1;
+    o.presence_penalty = isfinite(r->presence_penalty) ? r->presence_penalty : 0;
+    o.frequency_penalty = isfinite(r->frequency_penalty) ? r->frequency_penalty : 0;
+    return o;
+}
 
 static bool out_of_range(const char *name, double v, const char *range, struct err *e)
 {
@@ -28,14 +48,18 @@ bool sampler_new(struct sampler **out, const struct sampler_options *o, int64_t 
                  const struct kernels *k, struct err *e)
 {
     *out = NULL;
-    if (!(o->temperature >= 0 && o->temperature <= 100))
+    if (!(o->temperature >= 0 && o->temperature <= SAMPLING_TEMPERATURE_MAX))
         return out_of_range("temperature", o->temperature, "0 to 100", e);
     if (!(o->top_p > 0 && o->top_p <= 1))
         return out_of_range("top-p", o->top_p, "above 0, at most 1", e);
     if (!(o->min_p >= 0 && o->min_p < 1))
         return out_of_range("min-p", o->min_p, "0 to below 1", e);
-    if (!(o->repetition_penalty > 0 && o->repetition_penalty <= 100))
+    if (!(o->repetition_penalty > 0 && o->repetition_penalty <= SAMPLING_PENALTY_MAX))
         return out_of_range("repetition penalty", o->repetition_penalty, "above 0, at most 100", e);
+    if (!(fabs(o->presence_penalty) <= SAMPLING_PENALTY_MAX))
+        return out_of_range("presence penalty", o->presence_penalty, "-100 to 100", e);
+    if (!(fabs(o->frequency_penalty) <= SAMPLING_PENALTY_MAX))
+        return out_of_range("frequency penalty", o->frequency_penalty, "-100 to 100", e);
     if (o->repetition_window < 0)
         return out_of_range("repetition window", (double)o->repetition_window, "0 or more", e);
     if (o->top_k < 0)
@@ -48,7 +72,7 @@ bool sampler_new(struct sampler **out, const struct sampler_options *o, int64_t 
     s->candidates = xcalloc((size_t)vocab_size + 1, sizeof *s->candidates);
     s->logits = xcalloc((size_t)vocab_size + 1, sizeof *s->logits);
     s->weights = xcalloc((size_t)vocab_size + 1, sizeof *s->weights);
-    s->seen = xcalloc((size_t)vocab_size + 1, 1);
+    s->seen = xcalloc((size_t)vocab_size + 1, sizeof *s->seen);
     *out = s;
     return true;
 }
@@ -100,31 +124,69 @@ static int by_logit_descending(const void *a, const void *b)
     return p->id < q->id ? -1 : p->id > q->id;
 }
 
+static bool changes_logits(const struct sampler_options *o)
+{
+    return o->repetition_penalty != 1 || o->presence_penalty != 0 || o->frequency_penalty != 0 ||
+           o->n_suppressed > 0 || o->n_bad_words > 0;
+}
+
+/* Penalties on what is among the newest tokens. */
 static void penalize(struct sampler *s, const int32_t *history, size_t n)
 {
     size_t from = s->o.repetition_window > 0 && n > (size_t)s->o.repetition_window
                       ? n - (size_t)s->o.repetition_window
                       : 0;
-    float penalty = (float)s->o.repetition_penalty;
-    memset(s->seen, 0, (size_t)s->vocab_size);
+    float repetition = (float)s->o.repetition_penalty, presence = (float)s->o.presence_penalty,
+          frequency = (float)s->o.frequency_penalty;
+    for (size_t i = from; i < n; i++)
+        if (history[i] >= 0 && history[i] < s->vocab_size)
+            s->seen[history[i]]++;
     for (size_t i = from; i < n; i++) {
         int32_t id = history[i];
-        if (id < 0 || id >= s->vocab_size || s->seen[id])
+        if (id < 0 || id >= s->vocab_size || s->seen[id] == 0)
             continue;
-        s->seen[id] = 1;
-        s->logits[id] = s->logits[id] > 0 ? s->logits[id] / penalty : s->logits[id] * penalty;
+        float *l = &s->logits[id];
+        *l = *l > 0 ? *l / repetition : *l * repetition;
+        *l -= (float)s->seen[id] * frequency + presence;
+        s->seen[id] = 0;
     }
+}
+
+static bool ends_with(const int32_t *history, size_t n, const int32_t *ids, size_t n_ids)
+{
+    return n_ids == 0 || (n_ids <= n && memcmp(history + n - n_ids, ids, sizeof *ids * n_ids) == 0);
+}
+
+static void suppress(struct sampler *s, int32_t id)
+{
+    if (id >= 0 && id < s->vocab_size)
+        s->logits[id] = -INFINITY;
+}
+
+/* The logits behind penalties and suppression. */
+static const float *change_logits(struct sampler *s, const float *logits, const int32_t *history, size_t n)
+{
+    size_t bytes = sizeof *logits * (size_t)s->vocab_size;
+    memcpy(s->logits, logits, bytes);
+    penalize(s, history, n);
+    for (int i = 0; i < s->o.n_suppressed; i++)
+        suppress(s, s->o.suppressed[i]);
+    for (int i = 0; i < s->o.n_bad_words; i++) {
+        const struct token_sequence *w = &s->o.bad_words[i];
+        if (w->n > 0 && ends_with(history, n, w->ids, (size_t)w->n - 1))
+            suppress(s, w->ids[w->n - 1]);
+    }
+    if (!sampler_can_pick(s->logits, s->vocab_size)) { /* a list of everything leaves nothing to choose */
+        memcpy(s->logits, logits, bytes);
+        penalize(s, history, n);
+    }
+    return s->logits;
 }
 
 int32_t sampler_pick(struct sampler *s, const float *logits, const int32_t *history, size_t n)
 {
-    const float *l = logits;
+    const float *l = changes_logits(&s->o) ? change_logits(s, logits, history, n) : logits;
     int64_t n_candidates = 0, kept;
-    if (s->o.repetition_penalty != 1) {
-        memcpy(s->logits, logits, sizeof *logits * (size_t)s->vocab_size);
-        penalize(s, history, n);
-        l = s->logits;
-    }
     if (s->o.greedy || s->o.temperature == 0)
         return sampler_argmax(l, s->vocab_size);
     for (int64_t i = 0; i < s->vocab_size; i++)

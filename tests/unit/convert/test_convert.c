@@ -298,8 +298,8 @@ static void test_meta(void **state)
     assert_int_equal(m->n_lm_head_chunk_sizes, 4);
     assert_int_equal(m->lm_head_chunk_sizes[0], 515);
     assert_int_equal(m->lm_head_chunk_sizes[3], 514);
-    assert_true(m->prefill_dynamic_slice && m->prefill_last_token_output && m->has_recommended_sampling);
-    assert_int_equal(m->top_k, 20);
+    assert_true(m->prefill_dynamic_slice && m->prefill_last_token_output && m->sampling.is_present);
+    assert_int_equal(m->sampling.top_k, 20);
     assert_int_equal(m->lut_ffn, META_NONE);
     assert_int_equal(m->num_layers, 5);
     assert_int_equal(m->hidden_size, 192);

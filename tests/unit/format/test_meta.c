@@ -77,7 +77,7 @@ static void test_values_of_another_writer(void **state)
     assert_int_equal(m->split_lm_head, 16);
     assert_int_equal(m->n_lm_head_chunk_sizes, 16);
     assert_int_equal(m->lm_head_chunk_sizes[15], 40);
-    assert_true(m->prefill_dynamic_slice && !m->prefill_last_token_output && !m->has_recommended_sampling);
+    assert_true(m->prefill_dynamic_slice && !m->prefill_last_token_output && !m->sampling.is_present);
     meta_free(m);
     ASSERT_OK(meta_read(&m, MILKIT_TEST_DATA "/meta/qwen3-monolithic-lut4-ctx256.yaml", e));
     assert_string_equal(m->model_type, "monolithic");
@@ -159,8 +159,9 @@ static void test_three_nestings(void **state)
         assert_true(m->prefill_last_token_output && m->recurrent_state && m->prefill_full_batches_only);
         assert_int_equal(m->hidden_size, 1024);
         assert_int_equal(m->num_layers, 24);
-        assert_true(m->has_recommended_sampling && m->do_sample && m->temperature == 0.6 && m->top_p == 0.95);
-        assert_int_equal(m->top_k, 20);
+        assert_true(m->sampling.is_present && m->sampling.do_sample && m->sampling.temperature == 0.6 &&
+                    m->sampling.top_p == 0.95);
+        assert_int_equal(m->sampling.top_k, 20);
         assert_int_equal(m->gdn_chunk_size, 64);
         assert_int_equal(m->moe_experts, 16);
         assert_int_equal(m->moe_experts_per_token, 4);
@@ -254,13 +255,14 @@ static void test_deeper_wins_and_defaults(void **state)
     assert_int_equal(m->lut_embeddings, META_NONE);
     assert_int_equal(m->vocab_size, 0);
     assert_true(!m->prefill_last_token_output && !m->prefill_dynamic_slice && !m->argmax_in_model);
-    assert_true(isnan(m->temperature) && m->top_k == -1);
+    assert_true(isnan(m->sampling.temperature) && m->sampling.top_k == -1);
     assert_null(m->embeddings);
     assert_null(m->version);
     meta_free(m);
 
     m = parse("recommended_sampling: {temperature: 1, topP: 0.9, topK: 40}");
-    assert_true(m->do_sample && m->temperature == 1.0 && m->top_p == 0.9 && m->top_k == 40);
+    assert_true(m->sampling.do_sample && m->sampling.temperature == 1.0 && m->sampling.top_p == 0.9 &&
+                m->sampling.top_k == 40);
     meta_free(m);
 }
 
@@ -277,18 +279,6 @@ static void test_refused(void **state)
     parse_fails("num_chunks: 100", "line 1", "from 1 to 99", "\"100\"");
     parse_fails("lut_ffn: four", "line 1", "none or bits", "\"four\"");
     parse_fails("recurrent_state: 1", "line 1", "true or false", "\"1\"");
-    parse_fails("final_logit_softcap: .inf", "line 1", "a number", ".inf");
-    parse_fails("name: [a]", "line 1", "a string", "a list");
-    parse_fails("states: {a: b}", "line 1", "a list", "a mapping");
-    parse_fails("states:\n- 7\n", "line 2", "mappings", "\"7\"");
-    parse_fails("states:\n- name: x\n", "line 2", "name and shape", "no shape");
-    parse_fails("states:\n- shape: [1]\n", "line 2", "name and shape", "no name");
-    parse_fails("states:\n- {name: x, shape: [1,1,1,1,1,1,1,1,1]}", "line 2", "at most 8", "found 9");
-    parse_fails("states:\n- {name: x, shape: [0]}", "line 2", "an integer", "\"0\"");
-    parse_fails("kv_shared_layers: {a: 1}", "line 1", "layer numbers", "\"a\"");
-    parse_fails("lm_head_chunk_sizes: [1, ...]", "line 1", "an integer", "\"...\"");
-    parse_fails("moe: 3", "line 1", "a mapping", "\"3\"");
-    parse_fails("recommended_sampling: {temperature: hot}", "line 1", "a number", "\"hot\"");
     parse_fails("model_info: 7", "line 1", "a mapping", "\"7\"");
     parse_fails("model_info:\n  parameters: [1]", "line 2", "a mapping", "a list");
     parse_fails("- 1\n", "expected a mapping", "model_info", "a list");
@@ -301,6 +291,148 @@ static void test_refused(void **state)
     parse_fails("name: \"a\\0b\"\n", "line 1", "NUL", "");
     parse_fails("version https://git-lfs.github.com/spec/v1\noid: 1\n", "line", "not valid YAML", "");
     parse_fails("{[a]: b}", "line 1", "a key", "a list");
+}
+
+/* A text with one bad value of a key that only informs: it parses, and one sentence says what is wrong. */
+static void parse_warns(const char *text, const char *a, const char *b, const char *c)
+{
+    struct meta *m = parse(text);
+    assert_int_equal(m->n_warnings, 1);
+    if (!strstr(m->warnings[0], a) || !strstr(m->warnings[0], b) || !strstr(m->warnings[0], c) ||
+        !strstr(m->warnings[0], "left out"))
+        fail_msg("%s: expected %s, %s and %s in the warning: %s", text, a, b, c, m->warnings[0]);
+    char *again = write_text(m); /* what is left can be written and read */
+    struct meta *second = parse(again);
+    assert_int_equal(second->n_warnings, 0);
+    free(again);
+    meta_free(second);
+    meta_free(m);
+}
+
+static void test_informing_keys_never_stop(void **state)
+{
+    (void)state;
+    parse_warns("final_logit_softcap: .inf", "line 1", "a number", ".inf");
+    parse_warns("name: [a]", "line 1", "a string", "a list");
+    parse_warns("states: {a: b}", "line 1", "a list", "a mapping");
+    parse_warns("states:\n- 7\n", "line 2", "mappings", "\"7\"");
+    parse_warns("states:\n- name: x\n", "line 2", "name and shape", "no shape");
+    parse_warns("states:\n- shape: [1]\n", "line 2", "name and shape", "no name");
+    parse_warns("states:\n- {name: x, shape: [1,1,1,1,1,1,1,1,1]}", "line 2", "at most 8", "found 9");
+    parse_warns("states:\n- {name: x, shape: [0]}", "line 2", "an integer", "\"0\"");
+    parse_warns("kv_shared_layers: {a: 1}", "line 1", "layer numbers", "\"a\"");
+    parse_warns("lm_head_chunk_sizes: [1, ...]", "line 1", "an integer", "\"...\"");
+    parse_warns("moe: 3", "line 1", "a mapping", "\"3\"");
+    parse_warns("recommended_sampling: {temperature: hot}", "line 1", "a number from 0 to 100", "\"hot\"");
+    parse_warns("recommended_sampling: 3", "line 1", "a mapping", "\"3\"");
+    /* each key that informs, with each kind of value that it can't have */
+    static const char *const numbers[] = {"hidden_size",
+                                          "num_layers",
+                                          "vocab_size",
+                                          "lut_ffn_mixed",
+                                          "gdn_chunk_size",
+                                          "local_attention_window",
+                                          "per_layer_inputs",
+                                          "final_logit_softcap",
+                                          "lut_ffn_per_channel",
+                                          "lm_head_chunk_sizes",
+                                          "moe",
+                                          "states",
+                                          "layer_types",
+                                          "kv_shared_layers"};
+    static const char *const bad[] = {".nan", "1e400", "text", "\"\"", "[[1]]", "99999999999999999999999"};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
+            char *text = xasprintf("model_info:\n  parameters:\n    %s: %s\n", numbers[i], bad[k]);
+            bool is_number =
+                strcmp(numbers[i], "lut_ffn_mixed") == 0 || strcmp(numbers[i], "final_logit_softcap") == 0;
+            if (!(is_number && k == 5)) /* large, and a number */
+                parse_warns(text, "line 3", numbers[i], "expected");
+            free(text);
+        }
+    static const char *const texts[] = {"name",       "version",   "description",  "license",
+                                        "author",     "framework", "language",     "architecture",
+                                        "model_type", "quant_ffn", "quant_lmhead", "quant_embeddings"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        char *text = xasprintf("model_info:\n  %s: {a: 1}\n", texts[i]);
+        parse_warns(text, "line 2", texts[i], "a mapping");
+        free(text);
+    }
+    /* and of recommended_sampling */
+    static const char *const sampling[] = {"temperature: -1",
+                                           "temperature: 150",
+                                           "temperature: .nan",
+                                           "temperature: .inf",
+                                           "temperature: [1]",
+                                           "top_p: 0",
+                                           "top_p: 1.5",
+                                           "top_p: -0.1",
+                                           "topP: \"0.9\"",
+                                           "min_p: 2",
+                                           "top_k: -2",
+                                           "top_k: 1.5",
+                                           "top_k: 1e300",
+                                           "do_sample: 1",
+                                           "repetition_penalty: 0",
+                                           "repetition_penalty: 1e9",
+                                           "presence_penalty: 101",
+                                           "frequency_penalty: x",
+                                           "suppress_tokens: 3",
+                                           "suppress_tokens: [-1]",
+                                           "suppress_tokens: [1.5]",
+                                           "bad_words_ids: [1]",
+                                           "bad_words_ids: [[]]",
+                                           "bad_words_ids: {a: b}"};
+    for (size_t i = 0; i < sizeof sampling / sizeof *sampling; i++) {
+        char *text = xasprintf("recommended_sampling: {%s}\n", sampling[i]);
+        parse_warns(text, "line 1: recommended_sampling", "expected", "found");
+        struct meta *m = parse(text);
+        assert_true(m->sampling.do_sample && isnan(m->sampling.temperature) && isnan(m->sampling.top_p) &&
+                    m->sampling.top_k == -1 && isnan(m->sampling.min_p));
+        assert_true(isnan(m->sampling.repetition_penalty) && isnan(m->sampling.presence_penalty) &&
+                    isnan(m->sampling.frequency_penalty));
+        assert_true(m->sampling.n_suppressed == 0 && m->sampling.n_bad_words == 0);
+        meta_free(m);
+        free(text);
+    }
+}
+
+/* Every key of recommended_sampling, written and read again. */
+static void test_sampling_round_trip(void **state)
+{
+    (void)state;
+    static const char line[] =
+        "    recommended_sampling: {do_sample: false, temperature: 0.5, top_p: 1.0, top_k: 0, min_p: 0.25, "
+        "repetition_penalty: 1.5, presence_penalty: -2.0, frequency_penalty: 0.125, suppress_tokens: [3, 1], "
+        "bad_words_ids: [[7], [1, 2, 3]]}\n";
+    char *text = xasprintf("model_info:\n  parameters:\n%s", line);
+    struct meta *m = parse(text);
+    assert_int_equal(m->n_warnings, 0);
+    const struct recommended_sampling *s = &m->sampling;
+    assert_true(!s->do_sample && s->min_p == 0.25 && s->repetition_penalty == 1.5 && s->top_k == 0 &&
+                s->presence_penalty == -2 && s->frequency_penalty == 0.125);
+    assert_true(s->n_suppressed == 2 && s->suppressed[1] == 1 && s->n_bad_words == 2 &&
+                s->bad_words[1].n == 3 && s->bad_words[1].ids[2] == 3);
+    char *again = write_text(m);
+    assert_non_null(strstr(again, line));
+    free(again);
+    meta_free(m);
+    free(text);
+    /* the limit of a list */
+    struct buf b;
+    buf_init(&b, 1 << 20);
+    for (int n = 8192; n <= 8193; n++) {
+        buf_clear(&b);
+        buf_puts(&b, "recommended_sampling: {suppress_tokens: [0");
+        for (int i = 1; i < n; i++)
+            buf_printf(&b, ",%d", i);
+        buf_puts(&b, "]}\n");
+        m = parse(b.p);
+        assert_int_equal(m->n_warnings, n - 8192);
+        assert_int_equal(m->sampling.n_suppressed, n == 8192 ? 8192 : 0);
+        meta_free(m);
+    }
+    buf_fini(&b);
 }
 
 static void test_bombs(void **state)
@@ -356,10 +488,10 @@ static void test_written_text(void **state)
     m->prefill_dynamic_slice = m->prefill_last_token_output = true;
     m->hidden_size = 64;
     m->num_layers = 3;
-    m->has_recommended_sampling = m->do_sample = true;
-    m->temperature = 1.0;
-    m->top_p = 1e-5;
-    m->top_k = 20;
+    m->sampling.is_present = m->sampling.do_sample = true;
+    m->sampling.temperature = 1.0;
+    m->sampling.top_p = 1e-5;
+    m->sampling.top_k = 20;
     m->lut_method = xstrdup("kmeans");
     char *text = write_text(m);
     assert_string_equal(
@@ -394,7 +526,7 @@ static void test_written_text(void **state)
     struct meta *again = parse(text);
     assert_string_equal(again->description, "First line\n\n  third: line");
     assert_string_equal(again->author, "0x10");
-    assert_true(again->top_p == 1e-5);
+    assert_true(again->sampling.top_p == 1e-5);
     meta_free(again);
     free(text);
     meta_free(m);
@@ -514,6 +646,8 @@ int main(void)
         cmocka_unit_test(test_gemma_keys),
         cmocka_unit_test(test_deeper_wins_and_defaults),
         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_informing_keys_never_stop),
+        cmocka_unit_test(test_sampling_round_trip),
         cmocka_unit_test(test_bombs),
         cmocka_unit_test(test_written_text),
         cmocka_unit_test(test_texts_round_trip),

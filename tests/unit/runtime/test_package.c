@@ -2,6 +2,7 @@
  * sampling from whatever says them; a message of its own for everything that is no package. */
 #include "support.h"
 #include "runtime/package.h"
+#include "runtime/sampler.h"
 
 static char scratch[64];
 
@@ -333,27 +334,58 @@ static void test_sampling(void **state)
 {
     (void)state;
     struct package *p = with_configs(NULL, NULL, NULL);
-    assert_false(p->has_sampling);
+    assert_false(p->sampling.is_present || p->sampling.do_sample);
     package_close(p);
     p = with_configs("{\"do_sample\": true, \"temperature\": 0.6, \"top_k\": 20, \"top_p\": 0.95}", NULL,
                      NULL);
-    assert_true(p->has_sampling && p->sampling.do_sample);
+    assert_true(p->sampling.do_sample);
     assert_true(p->sampling.temperature == 0.6 && p->sampling.top_p == 0.95 && p->sampling.top_k == 20);
     package_close(p);
     p = with_configs("{\"do_sample\": false, \"temperature\": 0.6}", NULL, NULL);
-    assert_false(p->has_sampling && p->sampling.do_sample);
+    assert_false(p->sampling.do_sample);
     package_close(p);
     p = with_configs("{\"do_sample\": true, \"top_k\": -1}", NULL, NULL);
-    assert_true(p->sampling.top_k == 0 && p->sampling.top_p == 1);
+    assert_true(p->sampling.top_k == 0 && p->sampling.top_p != p->sampling.top_p && p->n_warnings == 0);
     package_close(p);
-    const char *const wrong[] = {"{\"do_sample\": true, \"temperature\": -3}",
-                                 "{\"do_sample\": true, \"top_p\": 0}",
-                                 "{\"do_sample\": true, \"top_p\": 1.5}"};
-    for (int i = 0; i < 3; i++) {
-        package_close(with_configs(NULL, NULL, NULL));
-        put("generation_config.json", wrong[i]);
-        expect_error(ERR_FORMAT, "generation_config.json: sampling: expected a temperature of 0 to 100");
+    /* what is wrong is left out with a warning; the package opens */
+    static const char *const wrong[] = {"\"temperature\": -3",
+                                        "\"temperature\": 150",
+                                        "\"temperature\": NaN",
+                                        "\"temperature\": [1]",
+                                        "\"top_p\": 0",
+                                        "\"temperature\": \"warm\"",
+                                        "\"top_p\": 1.5",
+                                        "\"top_p\": \"0.9\"",
+                                        "\"top_k\": -Infinity",
+                                        "\"top_k\": 99999999999999999999",
+                                        "\"min_p\": {}",
+                                        "\"repetition_penalty\": -1",
+                                        "\"presence_penalty\": true",
+                                        "\"suppress_tokens\": 7",
+                                        "\"bad_words_ids\": [[1], 2]"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char *text = xasprintf("{\"do_sample\": false, %s}", wrong[i]);
+        p = with_configs(text, NULL, NULL);
+        assert_int_equal(p->n_warnings, 1);
+        assert_non_null(strstr(p->warnings[0], "generation_config.json"));
+        assert_non_null(strstr(p->warnings[0], "left out"));
+        struct sampler_options o = sampler_recommended(&p->sampling);
+        assert_true(o.temperature == 0 && o.top_p == 1 && o.top_k == 0 && o.min_p == 0 &&
+                    o.repetition_penalty == 1 && o.presence_penalty == 0 && o.n_suppressed == 0 &&
+                    o.n_bad_words == 0);
+        package_close(p);
+        free(text);
     }
+    /* penalties hold without sampling, too; a bad word that is a stop id alone is none */
+    p = with_configs(
+        "{\"eos_token_id\": 7, \"repetition_penalty\": 1.3, \"min_p\": 0.9, \"suppress_tokens\": "
+        "[1, 2], \"bad_words_ids\": [[7], [7, 8], [9]], \"top_p\": null, \"x\": \"NaN \\\" NaN\"}",
+        NULL, NULL);
+    struct sampler_options o = sampler_recommended(&p->sampling);
+    assert_int_equal(p->n_warnings, 0);
+    assert_true(o.temperature == 0 && o.min_p == 0 && o.repetition_penalty == 1.3 && o.n_suppressed == 2);
+    assert_true(o.n_bad_words == 2 && o.bad_words[0].n == 2 && o.bad_words[1].ids[0] == 9);
+    package_close(p);
     /* meta.yaml's own word comes first */
     begin(NAMED "    recommended_sampling:\n      do_sample: true\n      temperature: 0.7\n      top_p: "
                 "0.8\n      top_k: 40\n");
@@ -362,7 +394,7 @@ static void test_sampling(void **state)
     put_model("qwen_FFN_PF_chunk_01of01.mlmodelc");
     put("generation_config.json", "{\"do_sample\": true, \"temperature\": 0.1}");
     ASSERT_OK(package_open(&p, scratch, e));
-    assert_true(p->has_sampling && p->sampling.do_sample);
+    assert_true(p->sampling.do_sample);
     assert_true(p->sampling.temperature == 0.7 && p->sampling.top_p == 0.8 && p->sampling.top_k == 40);
     package_close(p);
 }
@@ -379,12 +411,6 @@ static void test_damaged_configs(void **state)
         put(names[i], "{\"eos_token_id\": [1,");
         expect_error(ERR_FORMAT, names[i]);
     }
-    begin(NAMED);
-    put_model("qwen_embeddings.mlmodelc");
-    put_model("qwen_lm_head.mlmodelc");
-    put_model("qwen_FFN_PF_chunk_01of01.mlmodelc");
-    put("generation_config.json", "{\"temperature\": \"warm\"}");
-    expect_error(ERR_FORMAT, "temperature");
 }
 
 /* ---- what is no package ---- */

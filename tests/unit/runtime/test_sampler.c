@@ -28,15 +28,17 @@ static void expected_distribution(const struct sampler_options *o, const float *
     double x[V], w[V], best = -INFINITY, total = 0;
     int rank[V];
     for (int i = 0; i < V; i++) {
-        bool seen = false;
+        int seen = 0;
         int from = o->repetition_window > 0 && n_history > o->repetition_window
                        ? n_history - (int)o->repetition_window
                        : 0;
         for (int k = from; k < n_history; k++)
-            seen = seen || history[k] == i;
+            seen += history[k] == i;
         x[i] = l[i];
-        if (seen)
+        if (seen > 0) {
             x[i] = x[i] > 0 ? x[i] / o->repetition_penalty : x[i] * o->repetition_penalty;
+            x[i] -= o->presence_penalty + seen * o->frequency_penalty;
+        }
         x[i] /= o->temperature;
         best = x[i] > best ? x[i] : best;
     }
@@ -156,6 +158,88 @@ static void test_repetition_penalty(void **state)
     struct sampler_options o = plain();
     o.repetition_penalty = 1.5;
     check_distribution(&o, odd, 5);
+}
+
+static void test_presence_and_frequency(void **state)
+{
+    (void)state;
+    const int32_t history[] = {1, 2, 6, 1, 10, 5, 1};
+    static const double values[] = {-1.5, 0, 0.25, 2};
+    for (size_t i = 0; i < 4; i++)
+        for (size_t k = 0; k < 4; k++)
+            for (int64_t window = 0; window <= 4; window += 4) {
+                struct sampler_options o = plain();
+                o.presence_penalty = values[i];
+                o.frequency_penalty = values[k];
+                o.repetition_penalty = k == 3 ? 1.25 : 1;
+                o.repetition_window = window;
+                check_distribution(&o, history, 7);
+            }
+}
+
+static int32_t pick_greedily(const struct sampler_options *o, const int32_t *history, size_t n)
+{
+    struct sampler *s = make(o, V);
+    int32_t id = sampler_pick(s, logits, history, n);
+    assert_int_equal(id, sampler_pick(s, logits, history, n));
+    sampler_free(s);
+    return id;
+}
+
+/* Greedy takes the largest logit behind the penalties: 1 and 3 lead with 2.0, then 10 (1.5), 4 (1.25). */
+static void test_greedy_heeds_penalties(void **state)
+{
+    (void)state;
+    struct sampler_options o = plain();
+    o.greedy = true;
+    assert_int_equal(pick_greedily(&o, (const int32_t[]){1}, 1), 1);
+    o.repetition_penalty = 1.3;
+    assert_int_equal(pick_greedily(&o, (const int32_t[]){1}, 1), 3);
+    assert_int_equal(pick_greedily(&o, (const int32_t[]){1, 3}, 2), 1);
+    o.repetition_penalty = 1.5;
+    assert_int_equal(pick_greedily(&o, (const int32_t[]){1, 3}, 2), 10);
+    o.repetition_penalty = 1;
+    o.presence_penalty = 0.6;
+    assert_int_equal(pick_greedily(&o, (const int32_t[]){1, 3}, 2), 10);
+    o.presence_penalty = 0;
+    o.frequency_penalty = 0.3;
+    assert_int_equal(pick_greedily(&o, (const int32_t[]){1, 3, 3}, 3), 1);
+    assert_int_equal(pick_greedily(&o, (const int32_t[]){1, 3, 3, 1}, 4), 10);
+}
+
+/* suppress_tokens and bad_words_ids: never these ids, never that sequence; its last id elsewhere is free. */
+static void test_suppressed(void **state)
+{
+    (void)state;
+    int32_t ids[] = {1, V, -5, INT32_MAX}, word[] = {7, 8, 3}, one[] = {10}, all[V];
+    struct token_sequence words[] = {{3, word}, {1, one}};
+    struct sampler_options o = plain();
+    o.greedy = true;
+    o.n_suppressed = 4;
+    o.suppressed = ids;
+    assert_int_equal(pick_greedily(&o, NULL, 0), 3);
+    o.n_bad_words = 2;
+    o.bad_words = words;
+    assert_int_equal(pick_greedily(&o, NULL, 0), 3);
+    assert_int_equal(pick_greedily(&o, (const int32_t[]){8}, 1), 3);
+    assert_int_equal(pick_greedily(&o, (const int32_t[]){0, 8, 7}, 3), 3);
+    assert_int_equal(pick_greedily(&o, (const int32_t[]){0, 7, 8}, 3), 4); /* 10 is a bad word of its own */
+    o.greedy = false;
+    o.temperature = 10;
+    struct sampler *s = make(&o, V);
+    for (int i = 0; i < 2000; i++) {
+        int32_t id = sampler_pick(s, logits, (const int32_t[]){7, 8}, 2);
+        assert_true(id != 1 && id != 3 && id != 10);
+    }
+    sampler_free(s);
+    /* a list of everything suppresses nothing */
+    for (int i = 0; i < V; i++)
+        all[i] = i;
+    o = plain();
+    o.greedy = true;
+    o.n_suppressed = V;
+    o.suppressed = all;
+    assert_int_equal(pick_greedily(&o, NULL, 0), 1);
 }
 
 static void test_filters_together(void **state)
@@ -334,6 +418,10 @@ static void test_ranges(void **state)
         {.temperature = 1, .top_p = NAN, .repetition_penalty = 1},
         {.temperature = 1, .top_p = 1, .min_p = -0.5, .repetition_penalty = 1},
         {.temperature = 1, .top_p = 1, .min_p = 1, .repetition_penalty = 1},
+        {.temperature = 1, .top_p = 1, .repetition_penalty = 1, .presence_penalty = NAN},
+        {.temperature = 1, .top_p = 1, .repetition_penalty = 1, .presence_penalty = 101},
+        {.temperature = 1, .top_p = 1, .repetition_penalty = 1, .frequency_penalty = -101},
+        {.temperature = 1, .top_p = 1, .repetition_penalty = 1, .frequency_penalty = INFINITY},
         {.temperature = 1, .top_p = 1, .repetition_penalty = 0},
         {.temperature = 1, .top_p = 1, .repetition_penalty = -1},
         {.temperature = 1, .top_p = 1, .repetition_penalty = NAN},
@@ -358,6 +446,9 @@ int main(void)
         cmocka_unit_test(test_top_p),
         cmocka_unit_test(test_min_p),
         cmocka_unit_test(test_repetition_penalty),
+        cmocka_unit_test(test_presence_and_frequency),
+        cmocka_unit_test(test_greedy_heeds_penalties),
+        cmocka_unit_test(test_suppressed),
         cmocka_unit_test(test_filters_together),
         cmocka_unit_test(test_greedy),
         cmocka_unit_test(test_tiny_temperature),
