@@ -104,6 +104,7 @@ int err_exit_status(enum err_code code)
 {
     switch (code) {
     case ERR_NONE:
+    case ERR_CLOSED:
         return 0;
     case ERR_USAGE:
         return 2;

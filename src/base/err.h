@@ -23,7 +23,8 @@ enum err_code {
     ERR_MISMATCH,    /* checked and outside the limits                   -> 5 */
     ERR_LIMIT,       /* over a stated limit                              -> 6 */
     ERR_NOMEM,       /* out of memory                                    -> 6 */
-    ERR_CANCELLED    /* interrupted by the user                          -> 130 */
+    ERR_CANCELLED,   /* interrupted by the user                          -> 130 */
+    ERR_CLOSED       /* whoever read our output has closed it: no fault  -> 0 */
 };
 
 struct err {

@@ -3,34 +3,25 @@
 #include "cli/cli.h"
 #include <errno.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include "base/file.h"
 #include "cli/frame.h"
+#include "cli/habits.h"
 #include "format/hub.h"
 
 #define IDS_FILE_MAX ((size_t)64 << 20)
 
 /* ---- options ---- */
 
-/* Does one of the comma separated names equal the n bytes at s? */
-static bool names_have(const char *names, const char *s, size_t n)
-{
-    for (const char *p = names; *p;) {
-        size_t length = strcspn(p, ",");
-        if (length == n && memcmp(p, s, n) == 0)
-            return true;
-        p += length;
-        p += *p == ',';
-    }
-    return false;
-}
-
 static const struct cli_option *option_find(const struct cli_option *options, int n_options, const char *s,
                                             size_t n)
 {
     for (int i = 0; i < n_options; i++) {
-        if (names_have(options[i].names, s, n))
+        if (cli_names_have(options[i].names, s, n))
             return &options[i];
     }
     return NULL;
@@ -76,6 +67,9 @@ static bool option_set(const struct cli_option *o, const char *name, size_t n_na
         return true;
     case CLI_STRING:
         *(const char **)o->value = text;
+        return true;
+    case CLI_CONSTANT:
+        *(const char **)o->value = o->arg;
         return true;
     case CLI_INT: {
         long long v = strtoll(text, &end, 10);
@@ -144,13 +138,69 @@ static bool common_option(struct cli *c, const char *a, bool *help)
     return true;
 }
 
-bool cli_parse(struct cli *c, int argc, char **argv, const struct cli_option *options, int n_options,
-               const char **positional, int n_max, int *n_positional, const char *synopsis, bool *help,
-               struct err *e)
+static bool takes_value(const struct cli_option *o)
+{
+    return o->kind != CLI_FLAG && o->kind != CLI_CONSTANT;
+}
+
+/* "-n5", "-pText": a short option with its value in one word; *text is the value. A number must look like one, so that
+ * "-ngl" is not -n. */
+static const struct cli_option *option_find_joined(const struct cli_option *options, int n_options,
+                                                   const char *a, const char **text)
+{
+    const struct cli_option *o = a[1] != '-' ? option_find(options, n_options, a, 2) : NULL;
+    bool is_number = a[1] != '\0' && strchr("+-.0123456789", a[2]) != NULL;
+    if (!o || !a[2] || !takes_value(o) || (o->kind != CLI_STRING && !is_number))
+        return NULL;
+    *text = a + 2;
+    return o;
+}
+
+/* An option of another tool that was left out. */
+struct note {
+    const char *name;
+    size_t n_name;
+    const char *why;
+};
+
+/* An option of another tool: a note for later, when -q is known, or an error with a hint. *used: whether the next argument
+ * belongs to it. */
+static bool follow_habit(const struct cli *c, const struct cli_habit *h, const char *a, size_t n_name,
+                         const char *next, struct note *note, bool *used, struct err *e)
+{
+    bool has_text = a[n_name] == '=';
+    *used = false;
+    if (h->kind == CLI_HABIT_REFUSED)
+        return err_set(e, ERR_USAGE, "%.*s is not an option of milkit %s: %s", (int)n_name, a, c->command,
+                       h->text);
+    if (has_text && h->value == CLI_HABIT_NONE)
+        return err_set(e, ERR_USAGE, "%.*s takes no value", (int)n_name, a);
+    if (!has_text && h->value == CLI_HABIT_VALUE) {
+        if (!next)
+            return err_set(e, ERR_USAGE, "%s needs a value", a);
+        *used = true;
+    }
+    if (!has_text && h->value == CLI_HABIT_SWITCH)
+        *used = next && cli_habit_is_switch_value(next);
+    *note = (struct note){a, n_name, h->text};
+    return true;
+}
+
+static bool unknown_option(const struct cli_option *options, int n_options, const char *a, struct err *e)
+{
+    char name[64], nearest[64];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(a, "="), a);
+    const char *found = option_nearest(options, n_options, name, nearest);
+    return found ? err_set(e, ERR_USAGE, "unknown option '%s'; did you mean '%s'?", a, found)
+                 : err_set(e, ERR_USAGE, "unknown option '%s'", a);
+}
+
+/* notes [argc] */
+static bool parse_words(struct cli *c, int argc, char **argv, const struct cli_option *options, int n_options,
+                        const char **positional, int n_max, int *n_positional, struct note *notes,
+                        int *n_notes, bool *help, struct err *e)
 {
     bool only_positional = false;
-    *help = false;
-    *n_positional = 0;
     for (int i = 1; i < argc; i++) {
         const char *a = argv[i];
         if (only_positional || a[0] != '-' || a[1] == '\0') {
@@ -166,30 +216,30 @@ bool cli_parse(struct cli *c, int argc, char **argv, const struct cli_option *op
         size_t n_name = strcspn(a, "=");
         const struct cli_option *o = option_find(options, n_options, a, n_name);
         const char *text = o && a[n_name] == '=' ? a + n_name + 1 : NULL;
-        if (!o && a[1] != '-') { /* "-n5" */
-            n_name = 2;
-            o = option_find(options, n_options, a, n_name);
-            if (o && o->kind == CLI_FLAG && a[2])
-                o = NULL;
-            text = o && a[2] ? a + 2 : NULL;
-        }
         if (!o) {
-            if (common_option(c, a, help)) {
-                if (*help) {
-                    print_options(c, options, n_options, synopsis);
-                    return true;
-                }
+            const struct cli_habit *habit = cli_habit_find(c->command, a, n_name);
+            bool used;
+            if (habit) {
+                if (!follow_habit(c, habit, a, n_name, i + 1 < argc ? argv[i + 1] : NULL, &notes[*n_notes],
+                                  &used, e))
+                    return false;
+                ++*n_notes;
+                i += used;
                 continue;
             }
-            char name[64], nearest[64];
-            snprintf(name, sizeof name, "%.*s", (int)strcspn(a, "="), a);
-            const char *found = option_nearest(options, n_options, name, nearest);
-            return found ? err_set(e, ERR_USAGE, "unknown option '%s'; did you mean '%s'?", a, found)
-                         : err_set(e, ERR_USAGE, "unknown option '%s'", a);
+            if (common_option(c, a, help)) {
+                if (*help)
+                    return true;
+                continue;
+            }
+            o = option_find_joined(options, n_options, a, &text);
+            n_name = 2;
         }
-        if (o->kind == CLI_FLAG && text)
+        if (!o)
+            return unknown_option(options, n_options, a, e);
+        if (!takes_value(o) && text)
             return err_set(e, ERR_USAGE, "%.*s takes no value", (int)n_name, a);
-        if (o->kind != CLI_FLAG && !text) {
+        if (takes_value(o) && !text) {
             if (i + 1 == argc)
                 return err_set(e, ERR_USAGE, "%s needs a value (%s)", a, o->arg ? o->arg : "VALUE");
             text = argv[++i];
@@ -200,12 +250,32 @@ bool cli_parse(struct cli *c, int argc, char **argv, const struct cli_option *op
     return true;
 }
 
+bool cli_parse(struct cli *c, int argc, char **argv, const struct cli_option *options, int n_options,
+               const char **positional, int n_max, int *n_positional, const char *synopsis, bool *help,
+               struct err *e)
+{
+    struct note *notes = xcalloc((size_t)argc + 1, sizeof *notes);
+    int n_notes = 0;
+    *help = false;
+    *n_positional = 0;
+    bool ok = parse_words(c, argc, argv, options, n_options, positional, n_max, n_positional, notes, &n_notes,
+                          help, e);
+    if (ok && *help)
+        print_options(c, options, n_options, synopsis);
+    for (int i = 0; ok && !*help && i < n_notes; i++)
+        log_info(&c->log, "%.*s is ignored: %s", (int)notes[i].n_name, notes[i].name, notes[i].why);
+    free(notes);
+    return ok;
+}
+
 /* ---- messages ---- */
 
 int cli_fail(const struct cli *c, const struct err *e, const char *hint)
 {
     const char *why = strstr(e->msg, "interrupted");
     fflush(stdout);
+    if (e->code == ERR_CLOSED) /* whoever read stdout has seen enough: not a fault of anyone */
+        return err_exit_status(e->code);
     if (e->code == ERR_CANCELLED)
         /* without where it happened, but with what was kept */
         fprintf(stderr, "%s: %s\n", c->program, why ? why : "interrupted");
@@ -218,14 +288,22 @@ int cli_fail(const struct cli *c, const struct err *e, const char *hint)
     return err_exit_status(e->code ? e->code : ERR_FAILED);
 }
 
+/* The other end of a pipe or socket is closed. Asked of the system, for the errno of a write inside printf is lost. */
+static bool reader_is_gone(void)
+{
+    struct pollfd p = {.fd = STDOUT_FILENO};
+    return poll(&p, 1, 0) == 1 && (p.revents & (POLLERR | POLLHUP)) != 0;
+}
+
 bool cli_flush(struct err *e)
 {
     errno = 0;
-    if (fflush(stdout) != 0)
-        return err_set_errno(e, "stdout: can't write");
-    if (ferror(stdout))
-        return err_set(e, ERR_IO, "stdout: a write failed");
-    return true;
+    bool failed = fflush(stdout) != 0;
+    if (!failed && !ferror(stdout))
+        return true;
+    if (errno == EPIPE || reader_is_gone())
+        return err_set(e, ERR_CLOSED, "stdout: closed by its reader");
+    return failed ? err_set_errno(e, "stdout: can't write") : err_set(e, ERR_IO, "stdout: a write failed");
 }
 
 /* ---- inputs ---- */
@@ -276,9 +354,20 @@ out:
 
 bool cli_read_text(const char *path, char **text, size_t *bytes, size_t max_bytes, struct err *e)
 {
+    struct stat st;
     if (strcmp(path, "-") == 0)
         return stream_read(stdin, "stdin", text, bytes, max_bytes, e);
-    return file_read(text, bytes, path, max_bytes, e);
+    /* The shell's <(command) is a pipe, /dev/stdin may be a terminal. */
+    if (stat(path, &st) != 0 || !(S_ISFIFO(st.st_mode) || S_ISCHR(st.st_mode)))
+        return file_read(text, bytes, path, max_bytes, e);
+    FILE *f = fopen(path, "rbe");
+    if (!f && errno == EINTR)
+        return err_set(e, ERR_CANCELLED, "interrupted");
+    if (!f)
+        return err_set_errno(e, "%s: can't open", path);
+    bool ok = stream_read(f, path, text, bytes, max_bytes, e);
+    fclose(f);
+    return ok;
 }
 
 bool cli_read_ids(const char *text, int32_t **ids, size_t *n, struct err *e)
@@ -289,6 +378,7 @@ bool cli_read_ids(const char *text, int32_t **ids, size_t *n, struct err *e)
     int32_t *list = NULL;
     bool ok = false;
     const char *where = "token ids";
+    enum err_code fault = text[0] == '@' ? ERR_FORMAT : ERR_USAGE;
     *ids = NULL;
     *n = 0;
     if (text[0] == '@') {
@@ -302,8 +392,8 @@ bool cli_read_ids(const char *text, int32_t **ids, size_t *n, struct err *e)
         errno = 0;
         long v = strtol(p, &end, 10);
         if (end == p || (*end && !strchr(separators, *end)) || errno == ERANGE || v < 0 || v > INT32_MAX) {
-            err_set(e, ERR_USAGE, "%s: expected token ids separated by commas, found '%.*s' as number %zu",
-                    where, (int)strcspn(p, separators), p, count + 1);
+            err_set(e, fault, "%s: expected token ids separated by commas, found '%.*s' as number %zu", where,
+                    (int)strcspn(p, separators), p, count + 1);
             goto out;
         }
         if (count == capacity) {
@@ -314,7 +404,7 @@ bool cli_read_ids(const char *text, int32_t **ids, size_t *n, struct err *e)
         p = end;
     }
     if (count == 0) {
-        err_set(e, ERR_USAGE, "%s: no token id in it", where);
+        err_set(e, fault, "%s: no token id in it", where);
         goto out;
     }
     *ids = list;

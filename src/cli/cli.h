@@ -23,10 +23,11 @@ struct cli {
 };
 
 enum cli_option_kind {
-    CLI_FLAG,   /* bool *      set true */
-    CLI_INT,    /* int64_t *   decimal */
-    CLI_DOUBLE, /* double *    */
-    CLI_STRING  /* const char ** borrowed from argv */
+    CLI_FLAG,    /* bool *      set true */
+    CLI_INT,     /* int64_t *   decimal */
+    CLI_DOUBLE,  /* double *    */
+    CLI_STRING,  /* const char ** borrowed from argv */
+    CLI_CONSTANT /* const char ** becomes arg; takes no value */
 };
 
 struct cli_option {
@@ -39,22 +40,25 @@ struct cli_option {
 
 /* Parses argv[1..]; positional arguments are collected into positional (at most n_max, *n_positional filled).
  * Accepts --name=value, -n5, "--" and "-" (a positional). Common options (-q, -v, -h/--help, --debug) are handled here.
- * Unknown options: ERR_USAGE with the nearest known name. *help is set when help was printed (return status 0 then). */
+ * Options that are habits of other tools (habits.def) are ignored with a note or refused with a hint; unknown ones are
+ * ERR_USAGE with the nearest known name. *help is set when help was printed (return status 0 then). */
 bool cli_parse(struct cli *c, int argc, char **argv, const struct cli_option *options, int n_options,
                const char **positional, int n_max, int *n_positional, const char *synopsis, bool *help,
                struct err *e) MUST_CHECK;
 
-/* Prints "milkit: error: <message>" (and the hint, if any) and returns the exit status of the code. */
+/* Prints "milkit: error: <message>" (and the hint, if any) and returns the exit status of the code. ERR_CLOSED says
+ * nothing. */
 int cli_fail(const struct cli *c, const struct err *e, const char *hint);
 
-/* Reads "1,2,3" or "@file" (numbers separated by commas or blanks) into a heap array. */
+/* Reads "1,2,3" or "@file" (numbers separated by commas or blanks) into a heap array. Something else there: ERR_USAGE, or
+ * ERR_FORMAT in a file. */
 bool cli_read_ids(const char *text, int32_t **ids, size_t *n, struct err *e) MUST_CHECK;
-/* All of stdin or of a file ("-": stdin), a heap string, at most max_bytes. */
+/* All of stdin ("-"), a file or a pipe, a heap string, at most max_bytes. */
 bool cli_read_text(const char *path, char **text, size_t *bytes, size_t max_bytes, struct err *e) MUST_CHECK;
 /* A checkpoint or package that the user named: an org/name (hub_resolve) of the local Hugging Face cache becomes its
  * folder, a path stays what it is, NULL stays NULL. Every argument that takes one goes through here. */
 bool cli_resolve(struct cli *c, const char **path, struct err *e) MUST_CHECK;
-/* Flushes stdout; a failed write (disk full, closed pipe) is ERR_IO. */
+/* Flushes stdout; a failed write (disk full) is ERR_IO, and ERR_CLOSED where whoever reads stdout has closed it. */
 bool cli_flush(struct err *e) MUST_CHECK;
 
 #define CLI_COMMAND(name, summary) int cmd_##name(struct cli *c, int argc, char **argv);

@@ -4,7 +4,7 @@
 #include <unistd.h>
 #include "base/file.h"
 #include "cli/chat.h"
-#include "cli/package_options.h"
+#include "cli/prompt.h"
 #include "format/json.h"
 
 #define SYNOPSIS "DIR [OPTIONS]"
@@ -13,12 +13,18 @@
 
 struct chat_options {
     struct package_options package;
-    const char *prompt, *system, *template_path, *think;
-    bool no_template, no_history, show_think;
+    const char *prompt, *file, *system, *system_file, *template_path, *think;
+    bool no_template, no_history, show_think, keep_newline, single_turn, interactive;
 };
 
 static bool check_options(const struct chat_options *o, struct conversation *c, struct err *e)
 {
+    if (o->prompt && o->file)
+        return err_set(e, ERR_USAGE, "expected only one of -p PROMPT and -f FILE");
+    if (o->system && o->system_file)
+        return err_set(e, ERR_USAGE, "expected only one of --system TEXT and --system-file FILE");
+    if (o->interactive && o->single_turn)
+        return err_set(e, ERR_USAGE, "expected only one of --interactive and --single-turn");
     static const char *const thinks[] = {"auto", "on", "off"};
     int i = 0;
     while (o->think && i < 3 && strcmp(o->think, thinks[i]) != 0)
@@ -77,25 +83,52 @@ static bool open_all(struct cli *cli, const struct chat_options *o, struct conve
     return conversation_open(c, e);
 }
 
-static bool say_once(struct chat *chat, const char *prompt, struct err *e)
+/* A text of the user's from a file or stdin ("-"). */
+static bool read_text(char **text, size_t *bytes, const char *path, const struct chat_options *o,
+                      struct err *e)
 {
+    if (!prompt_read_text(text, bytes, path, o->keep_newline, MESSAGE_BYTES_MAX, e))
+        return false;
+    if (!memchr(*text, '\0', *bytes))
+        return true;
+    free(*text);
+    *text = NULL;
+    return err_set(e, ERR_FORMAT, "%s: not a text: it has a NUL byte",
+                   strcmp(path, "-") == 0 ? "stdin" : path);
+}
+
+static bool say_once(struct chat *chat, const struct chat_options *o, struct err *e)
+{
+    const char *path = o->file ? o->file : !o->prompt || strcmp(o->prompt, "-") == 0 ? "-" : NULL;
     char *text = NULL;
     size_t bytes = 0;
-    if (strcmp(prompt, "-") != 0)
-        return chat_say(chat, prompt, strlen(prompt), e);
-    bool ok = cli_read_text("-", &text, &bytes, MESSAGE_BYTES_MAX, e);
-    if (ok && memchr(text, '\0', bytes))
-        ok = err_set(e, ERR_FORMAT, "stdin: no text: it has a NUL byte");
+    if (!path)
+        return chat_say(chat, o->prompt, strlen(o->prompt), e);
+    bool ok = read_text(&text, &bytes, path, o, e);
+    if (ok && bytes == 0)
+        ok = err_set(e, ERR_FORMAT, "%s: empty, expected a message", strcmp(path, "-") == 0 ? "stdin" : path);
     ok = ok && chat_say(chat, text, bytes, e);
     free(text);
     return ok;
 }
 
+static bool read_system(struct conversation *c, const struct chat_options *o, struct err *e)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    if (o->system_file && !read_text(&text, &bytes, o->system_file, o, e))
+        return false;
+    conversation_set_system(c, text ? text : o->system);
+    free(text);
+    return true;
+}
+
 static bool talk(struct chat *chat, const struct chat_options *o, struct err *e)
 {
     struct conversation *c = &chat->conversation;
-    if (o->prompt)
-        return say_once(chat, o->prompt, e);
+    bool has_message = o->prompt || o->file || o->single_turn;
+    if (has_message && !o->interactive)
+        return say_once(chat, o, e);
     chat->is_interactive = isatty(STDIN_FILENO) == 1;
     if (chat->is_interactive && !o->no_history)
         chat->history = chat_history_path();
@@ -103,7 +136,7 @@ static bool talk(struct chat *chat, const struct chat_options *o, struct err *e)
         fprintf(stderr, "%s, a context of %lld tokens. /help lists the commands, Ctrl-D leaves.\n",
                 c->model->package->meta->name ? c->model->package->meta->name : "A package",
                 (long long)c->model->context_length);
-    return chat_repl(chat, e);
+    return (!has_message || say_once(chat, o, e)) && chat_repl(chat, e);
 }
 
 int cmd_chat(struct cli *cli, int argc, char **argv)
@@ -117,22 +150,33 @@ int cmd_chat(struct cli *cli, int argc, char **argv)
     bool help = false;
     const struct cli_option options[] = {
         {"-p,--prompt", CLI_STRING, &o.prompt, "TEXT", "one message, one answer (- reads stdin)"},
-        {"-S,--system,--system-prompt", CLI_STRING, &o.system, "TEXT", "the system message"},
-        {"-n,--max-tokens,--predict", CLI_INT, &c->max_tokens, "N",
+        {"-f,--file", CLI_STRING, &o.file, "FILE", "the same from a file"},
+        {"--keep-newline", CLI_FLAG, &o.keep_newline, NULL,
+         "keep the last line end of a text from a file or stdin"},
+        {"-S,--system,-sys,--system-prompt", CLI_STRING, &o.system, "TEXT", "the system message"},
+        {"--system-file,-sysf,--system-prompt-file", CLI_STRING, &o.system_file, "FILE",
+         "the system message from a file"},
+        {"-st,--single-turn", CLI_FLAG, &o.single_turn, NULL,
+         "one message, one answer; without -p or -f all of stdin is the message"},
+        {"-i,--interactive", CLI_FLAG, &o.interactive, NULL, "go on reading messages after -p or -f"},
+        {"-n,--max-tokens,--predict,--n-predict", CLI_INT, &c->max_tokens, "N",
          "tokens of an answer (until the context is full)"},
         SAMPLING_OPTION_ROWS(c->sampling),
         {"--ignore-eos", CLI_FLAG, &c->ignore_eos, NULL, "do not stop at the end-of-text token"},
-        {"--think", CLI_STRING, &o.think, "on|off|auto",
+        {"--think,--reasoning,-rea", CLI_STRING, &o.think, "on|off|auto",
          "whether the model is to think (auto: the template's choice)"},
+        {"--no-think", CLI_CONSTANT, &o.think, "off", NULL},
+        {"--thinking-mode", CLI_CONSTANT, &o.think, "on", NULL},
         {"--show-think", CLI_FLAG, &o.show_think, NULL, "show thinking where stdout is no terminal, too"},
-        {"--chat-template", CLI_STRING, &o.template_path, "FILE",
+        {"--chat-template,--chat-template-file", CLI_STRING, &o.template_path, "FILE",
          "a Jinja template instead of the package's"},
-        {"--template-args", CLI_STRING, &c->template_args, "JSON",
-         "an object of more variables for the template"},
-        {"--no-template,--raw", CLI_FLAG, &o.no_template, NULL,
+        {"--template-args,--chat-template-kwargs,--chat-template-config", CLI_STRING, &c->template_args,
+         "JSON", "an object of more variables for the template"},
+        {"--no-template,--raw,--ignore-chat-template", CLI_FLAG, &o.no_template, NULL,
          "texts as they are, for models that know no chats"},
         {"--no-history", CLI_FLAG, &o.no_history, NULL, "keep no history file"},
-        {"--stats", CLI_FLAG, &chat.stats, NULL, "a line with tokens and rates on stderr after each answer"},
+        {"--stats,--show-timings,--perf", CLI_FLAG, &chat.stats, NULL,
+         "a line with tokens and rates on stderr after each answer"},
         PACKAGE_OPTION_ROWS(o.package),
     };
     if (!cli_parse(cli, argc, argv, options, (int)(sizeof options / sizeof *options), positional, 1,
@@ -143,8 +187,8 @@ int cmd_chat(struct cli *cli, int argc, char **argv)
     if (n_positional)
         o.package.path = positional[0];
     answer_printer_init(&c->printer, o.show_think);
-    conversation_set_system(c, o.system);
-    bool ok = check_options(&o, c, &e) && open_all(cli, &o, c, &hint, &e) && talk(&chat, &o, &e);
+    bool ok = check_options(&o, c, &e) && read_system(c, &o, &e) && open_all(cli, &o, c, &hint, &e) &&
+              talk(&chat, &o, &e);
     conversation_close(c);
     chat_template_free(c->template);
     tokenizer_free(c->tokenizer);

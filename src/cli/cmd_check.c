@@ -8,14 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include "cli/check_layers.h"
-#include "cli/package_options.h"
+#include "cli/prompt.h"
 #include "format/json.h"
 #include "reference/compare.h"
 #include "reference/reference.h"
 #include "runtime/sampler.h"
 
 #define SYNOPSIS "DIR --hf CHECKPOINT [-p PROMPT] [-n N] [OPTIONS]"
-#define PROMPT_BYTES_MAX ((size_t)64 << 20)
 #define REPORT_BYTES_MAX ((size_t)1 << 30)
 /* A prompt of our own is one full batch and some tokens more, so that both functions run. */
 #define TOKENS_BEHIND_BATCH 8
@@ -57,7 +56,8 @@ struct rates {
 
 struct check {
     struct package_options package;
-    const char *checkpoint, *prompt, *file, *tokens;
+    const char *checkpoint;
+    struct prompt_options prompt;
     int64_t n;
     bool json, bench, plan, with_layers;
     struct limits limits;
@@ -103,30 +103,14 @@ static bool make_prompt(struct check *k, struct err *e)
 
 static bool read_prompt(struct check *k, struct err *e)
 {
-    char *text = NULL;
-    size_t bytes = 0;
-    bool ok = true;
-    if ((k->prompt != NULL) + (k->file != NULL) + (k->tokens != NULL) > 1)
+    int n_given = prompt_count(&k->prompt);
+    if (n_given > 1)
         return err_set(e, ERR_USAGE, "expected only one of -p PROMPT, -f FILE and --tokens IDS");
-    if ((k->prompt || k->file) && !k->tokenizer)
+    if (n_given && !k->prompt.tokens && !k->tokenizer)
         return err_set(e, ERR_USAGE, "%s has no tokenizer.json: give the prompt as --tokens IDS",
                        k->model->package->path);
-    if (k->tokens) {
-        ok = cli_read_ids(k->tokens, &k->ids.p, &k->ids.n, e) &&
-             package_check_ids(k->model, k->ids.p, k->ids.n, e);
-        k->ids.capacity = k->ids.n;
-    } else if (k->file || (k->prompt && strcmp(k->prompt, "-") == 0)) {
-        ok = cli_read_text(k->file ? k->file : "-", &text, &bytes, PROMPT_BYTES_MAX, e) &&
-             package_encode(k->model, k->tokenizer, text, bytes, &k->ids, e);
-    } else if (k->prompt) {
-        ok = package_encode(k->model, k->tokenizer, k->prompt, strlen(k->prompt), &k->ids, e);
-    } else {
-        ok = make_prompt(k, e);
-    }
-    free(text);
+    bool ok = n_given ? prompt_read(&k->ids, &k->prompt, k->model, k->tokenizer, e) : make_prompt(k, e);
     k->n_prompt = k->ids.n;
-    if (ok && k->n_prompt == 0)
-        ok = err_set(e, ERR_USAGE, "the prompt is empty: there is nothing to compare");
     return ok;
 }
 
@@ -496,7 +480,8 @@ static bool report(const struct check *k, struct err *e)
         fwrite(out.p, 1, out.n, stdout);
         ok = cli_flush(e);
     }
-    if (ok && why.n) {
+    /* The verdict stands, also when whoever reads the report has closed it. */
+    if ((ok || e->code == ERR_CLOSED) && why.n) {
         buf_clear(&out);
         for (size_t i = 0; i + 1 < why.n; i++) {
             buf_putc(&out, why.p[i] == '\n' ? ';' : why.p[i]);
@@ -654,12 +639,10 @@ int cmd_check(struct cli *c, int argc, char **argv)
     int n_positional = 0;
     bool help = false;
     const struct cli_option options[] = {
-        {"--hf,--checkpoint", CLI_STRING, &k.checkpoint, "CHECKPOINT",
+        {"--hf,--checkpoint,-hf", CLI_STRING, &k.checkpoint, "CHECKPOINT",
          "the folder the package was made from"},
-        {"-p,--prompt", CLI_STRING, &k.prompt, "TEXT", "the prompt (- reads stdin; a built-in text)"},
-        {"-f,--file", CLI_STRING, &k.file, "FILE", "read the prompt from a file"},
-        {"--tokens", CLI_STRING, &k.tokens, "IDS", "the prompt as ids: 1,2,3 or @FILE"},
-        {"-n,--max-tokens,--predict", CLI_INT, &k.n, "N", "tokens to generate and compare (32)"},
+        PROMPT_OPTION_ROWS(k.prompt, "the prompt (- reads stdin; a built-in text)"),
+        {"-n,--max-tokens,--predict,--n-predict", CLI_INT, &k.n, "N", "tokens to generate and compare (32)"},
         {"--layers", CLI_FLAG, &k.with_layers, NULL, "also compare what each layer leaves, and the states"},
         {"--json", CLI_FLAG, &k.json, NULL, "one JSON object"},
         {"--bench", CLI_FLAG, &k.bench, NULL, "also measure the package: tokens per second"},

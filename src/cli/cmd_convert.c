@@ -132,8 +132,9 @@ int cmd_convert(struct cli *c, int argc, char **argv)
     bool force = false, help = false, given = false;
     int n_positional = 0;
     const struct cli_option options[] = {
-        {"-o,--output,--out", CLI_STRING, &o.output, "DIR", "where the package goes"},
-        {"-c,--context,--context-length,--ctx", CLI_INT, &numbers[0], "N", "positions of the KV cache (512)"},
+        {"-o,--output,--out,--outfile", CLI_STRING, &o.output, "DIR", "where the package goes"},
+        {"-c,--context,--context-length,--ctx,--ctx-size", CLI_INT, &numbers[0], "N",
+         "positions of the KV cache (512)"},
         {"-b,--batch,--batch-size", CLI_INT, &numbers[1], "N", "tokens of a prefill call (64)"},
         {"--chunks,--chunk", CLI_STRING, &texts.chunks, "N",
          "parts that the layers are split into (1); auto: files of up to 950 MB"},
@@ -143,7 +144,7 @@ int cmd_convert(struct cli *c, int argc, char **argv)
          "both, mlmodelc or mlpackage (both; they share one weight file)"},
         {"-j,-t,--threads", CLI_INT, &numbers[4], "N", "threads (all)"},
         {"--force", CLI_FLAG, &force, NULL, "replace an existing package"},
-        {"--model", CLI_STRING, &model, "CHECKPOINT", NULL},
+        {"-m,--model,--hf-path,--hf,--checkpoint", CLI_STRING, &model, "CHECKPOINT", NULL},
         {"--gdn-chunk", CLI_INT, &numbers[5], "N", NULL},
         {"--lut-ffn,--lut2", CLI_STRING, &texts.lut[1], "N[,G]",
          "palettize the layers: 1, 2, 3, 4, 6 or 8 bits, G channels a table (8; 0: all)"},

@@ -201,7 +201,7 @@ int cmd_eval(struct cli *c, int argc, char **argv)
         {"--text,-f,--file", CLI_STRING, &o.text, "FILE", "the text (- reads stdin)"},
         {"--against", CLI_STRING, &o.against, "DIR|CHECKPOINT",
          "compare predictions with those of a package or of the checkpoint (float32)"},
-        {"--window", CLI_INT, &o.window, "N",
+        {"--window,-c,--ctx-size", CLI_INT, &o.window, "N",
          "tokens of a window (256, or the context when that is smaller)"},
         {"--tokens", CLI_INT, &o.n_max, "N", "use only the first N tokens (0: all)"},
         {"--json", CLI_FLAG, &o.json, NULL, "one JSON object"},

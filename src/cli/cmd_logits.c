@@ -31,15 +31,12 @@ static bool write_logits(struct cli *c, struct model *m, const char *tokens, con
     struct st_writer *w = NULL;
     struct collected collected = {.vocab_size = m->vocab_size};
     struct progress progress;
-    int32_t *ids = NULL;
-    size_t n = 0, bytes;
+    struct ids ids = {0};
+    size_t bytes;
     bool ok = false;
-    if (!cli_read_ids(tokens, &ids, &n, e) || !package_check_ids(m, ids, n, e))
+    if (!package_read_ids(m, tokens, &ids, e))
         goto done;
-    if (n == 0) {
-        err_set(e, ERR_USAGE, "--tokens: expected at least one id");
-        goto done;
-    }
+    size_t n = ids.n;
     if ((int64_t)n > m->context_length) {
         err_set(e, ERR_LIMIT, "%zu tokens, but the package's context holds %lld", n,
                 (long long)m->context_length);
@@ -54,7 +51,7 @@ static bool write_logits(struct cli *c, struct model *m, const char *tokens, con
     if (!(collected.logits = mem_try_alloc(bytes, e)) || !session_new(&s, m, e))
         goto done;
     progress_begin(&progress, &c->log, "logits", "tokens", 1, (double)n);
-    bool fed = session_feed(s, ids, n, prefill ? SESSION_CONTRACT : SESSION_INFER_ONLY, collect, &collected,
+    bool fed = session_feed(s, ids.p, n, prefill ? SESSION_CONTRACT : SESSION_INFER_ONLY, collect, &collected,
                             &progress, e);
     progress_end(&progress);
     if (!fed)
@@ -69,7 +66,7 @@ done:
     session_free(s);
     mem_free(collected.logits);
     free(collected.positions);
-    free(ids);
+    ids_free(&ids);
     return ok;
 }
 

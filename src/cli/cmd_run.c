@@ -2,43 +2,19 @@
 #include <stdlib.h>
 #include <string.h>
 #include "cli/generate.h"
-#include "cli/package_options.h"
+#include "cli/prompt.h"
 
 #define SYNOPSIS "DIR -p PROMPT [OPTIONS]"
-#define PROMPT_BYTES_MAX ((size_t)64 << 20)
 /* Prompts longer than this get a progress line. */
 #define PROGRESS_TOKENS 256
 
 struct run {
     struct package_options package;
-    const char *prompt, *file, *tokens;
+    struct prompt_options prompt;
     int64_t n;
     bool stats, ignore_eos, echo, ids;
     struct sampling_options sampling;
 };
-
-static bool read_prompt(struct run *r, const struct model *m, const struct tokenizer *t, struct ids *ids,
-                        struct err *e)
-{
-    char *text = NULL;
-    size_t bytes = 0;
-    bool ok;
-    if ((r->prompt != NULL) + (r->file != NULL) + (r->tokens != NULL) != 1)
-        return err_set(e, ERR_USAGE, "expected one of -p PROMPT, -f FILE and --tokens IDS");
-    if (r->tokens) {
-        ok = cli_read_ids(r->tokens, &ids->p, &ids->n, e) && package_check_ids(m, ids->p, ids->n, e);
-        ids->capacity = ids->n;
-    } else if (r->file || strcmp(r->prompt, "-") == 0) {
-        ok = cli_read_text(r->file ? r->file : "-", &text, &bytes, PROMPT_BYTES_MAX, e) &&
-             package_encode(m, t, text, bytes, ids, e);
-    } else {
-        ok = package_encode(m, t, r->prompt, strlen(r->prompt), ids, e);
-    }
-    free(text);
-    if (ok && ids->n == 0)
-        ok = err_set(e, ERR_USAGE, "the prompt is empty: there is nothing to continue");
-    return ok;
-}
 
 /* What printing a token needs. */
 struct printer {
@@ -71,7 +47,7 @@ static bool generate(struct cli *c, struct run *r, struct model *m, struct token
     struct progress progress;
     bool ok = false;
     buf_init(&printer.text, 1 << 20);
-    if (!read_prompt(r, m, t, &ids, e) || !sampling_open(&sampler, &r->sampling, m, e) ||
+    if (!prompt_read(&ids, &r->prompt, m, t, e) || !sampling_open(&sampler, &r->sampling, m, e) ||
         !session_new(&s, m, e))
         goto done;
     size_t n_prompt = ids.n;
@@ -151,16 +127,14 @@ int cmd_run(struct cli *c, int argc, char **argv)
     int n_positional = 0;
     bool help = false;
     const struct cli_option options[] = {
-        {"-p,--prompt", CLI_STRING, &r.prompt, "TEXT", "the prompt (- reads stdin)"},
-        {"-f,--file", CLI_STRING, &r.file, "FILE", "read the prompt from a file"},
-        {"--tokens", CLI_STRING, &r.tokens, "IDS", "the prompt as ids: 1,2,3 or @FILE"},
-        {"-n,--max-tokens,--predict", CLI_INT, &r.n, "N",
+        PROMPT_OPTION_ROWS(r.prompt, "the prompt (- reads stdin)"),
+        {"-n,--max-tokens,--predict,--n-predict", CLI_INT, &r.n, "N",
          "tokens to generate (128; -1: until the context is full)"},
         SAMPLING_OPTION_ROWS(r.sampling),
         {"--ignore-eos", CLI_FLAG, &r.ignore_eos, NULL, "do not stop at the end-of-text token"},
-        {"--echo", CLI_FLAG, &r.echo, NULL, "print the prompt too"},
+        {"--echo,--display-prompt", CLI_FLAG, &r.echo, NULL, "print the prompt too"},
         {"--ids", CLI_FLAG, &r.ids, NULL, "print token ids instead of text"},
-        {"--stats", CLI_FLAG, &r.stats, NULL, "print rates on stderr"},
+        {"--stats,--show-timings,--perf", CLI_FLAG, &r.stats, NULL, "print rates on stderr"},
         PACKAGE_OPTION_ROWS(r.package),
     };
     if (!cli_parse(c, argc, argv, options, (int)(sizeof options / sizeof *options), positional, 1,
@@ -170,9 +144,11 @@ int cmd_run(struct cli *c, int argc, char **argv)
         return 0;
     if (n_positional)
         r.package.path = positional[0];
-    bool ok = package_options_open(c, &r.package, &m, &e);
+    bool ok = prompt_count(&r.prompt) == 1 ||
+              err_set(&e, ERR_USAGE, "expected one of -p PROMPT, -f FILE and --tokens IDS");
+    ok = ok && package_options_open(c, &r.package, &m, &e);
     /* A package without tokenizer still runs on ids. */
-    if (ok && !(r.tokens && r.ids)) {
+    if (ok && !(r.prompt.tokens && r.ids)) {
         ok = package_tokenizer(m->package, &t, &e);
         if (ok)
             package_add_tokenizer_eos(m->package, t);

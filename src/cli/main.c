@@ -1,8 +1,8 @@
 /* Entry of the program: picks the command, sets up signals and the log.
  *
  * The first SIGINT or SIGTERM sets the cancel flag that long jobs look at (log_cancelled); the second one
- * ends the process at once. SIGPIPE and SIGXFSZ are ignored: a closed stdout and a file over the
- * limit are failed writes, reported as such.
+ * ends the process at once. SIGPIPE and SIGXFSZ are ignored: a closed stdout (cli_flush) and a file over the limit are
+ * failed writes.
  */
 #include <signal.h>
 #include <stdlib.h>

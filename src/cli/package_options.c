@@ -38,6 +38,20 @@ bool package_check_ids(const struct model *m, const int32_t *ids, size_t n, stru
     return true;
 }
 
+bool package_read_ids(const struct model *m, const char *text, struct ids *out, struct err *e)
+{
+    if (!cli_read_ids(text, &out->p, &out->n, e))
+        return false;
+    out->capacity = out->n;
+    if (package_check_ids(m, out->p, out->n, e))
+        return true;
+    if (text[0] == '@') {
+        err_wrap(e, "%s", text + 1);
+        e->code = ERR_FORMAT;
+    }
+    return false;
+}
+
 bool package_encode(const struct model *m, const struct tokenizer *t, const char *text, size_t bytes,
                     struct ids *out, struct err *e)
 {

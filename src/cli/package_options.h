@@ -14,7 +14,7 @@ struct package_options {
 };
 /* Rows for a command's option table. */
 #define PACKAGE_OPTION_ROWS(p)                                                                               \
-    {"-m,--model,--meta,-d,--dir", CLI_STRING, &(p).path, "DIR", NULL},                                      \
+    {"-m,--model,--meta,-d,--d,--dir", CLI_STRING, &(p).path, "DIR", NULL},                                  \
         {"-t,--threads,-j", CLI_INT, &(p).n_threads, "N", "threads (all)"},                                  \
     {                                                                                                        \
         "--precision", CLI_STRING, &(p).precision, "MODE", "default, fp32 or fp16 (op by op)"                \
@@ -27,7 +27,10 @@ bool package_options_open(struct cli *c, const struct package_options *o, struct
 /* Text -> ids with the post-processor's tokens; every id must be one of the model's. */
 bool package_encode(const struct model *m, const struct tokenizer *t, const char *text, size_t bytes,
                     struct ids *out, struct err *e) MUST_CHECK;
-/* Ids given by the user: each must be one of the model's. */
+/* Each id must be one of the model's (ERR_USAGE). */
 bool package_check_ids(const struct model *m, const int32_t *ids, size_t n, struct err *e) MUST_CHECK;
+/* Ids given by the user, "1,2,3" or "@file": at least one, each one of the model's. Something else: ERR_USAGE, or ERR_FORMAT
+ * in a file. */
+bool package_read_ids(const struct model *m, const char *text, struct ids *out, struct err *e) MUST_CHECK;
 
 #endif

@@ -27,7 +27,7 @@ struct quant_spec {
 };
 
 /* "4", "4,8", "4,0", "4,tensor" (group 8 when not given); "int8", "int8,tensor", "int4,32", "int4" (block
- * 32); "none". name: the option, for the message. */
+ * 32); "none" or "": not at all. name: the option, for the message. */
 bool quant_parse_lut(struct quant_spec *out, const char *name, const char *text, struct err *e) MUST_CHECK;
 bool quant_parse_linear(struct quant_spec *out, const char *name, const char *text, struct err *e) MUST_CHECK;
 const char *quant_method_name(enum quant_method m);

@@ -31,7 +31,7 @@ bool quant_parse_lut(struct quant_spec *out, const char *name, const char *text,
     int64_t bits = 0, group = DEFAULT_GROUP;
     size_t n = strcspn(text, ",");
     *out = (struct quant_spec){0};
-    if (strcmp(text, "none") == 0)
+    if (!text[0] || strcmp(text, "none") == 0)
         return true;
     if (n < sizeof bits_text) {
         memcpy(bits_text, text, n);
@@ -59,7 +59,7 @@ bool quant_parse_lut(struct quant_spec *out, const char *name, const char *text,
 bool quant_parse_linear(struct quant_spec *out, const char *name, const char *text, struct err *e)
 {
     *out = (struct quant_spec){0};
-    if (strcmp(text, "none") == 0)
+    if (!text[0] || strcmp(text, "none") == 0)
         return true;
     if (strcmp(text, "int8") == 0 || strcmp(text, "int8,tensor") == 0) {
         out->kind = QUANT_INT8;

@@ -101,7 +101,7 @@ expect 0 "usage: milkit run" "$MILKIT" run --help
 "$MILKIT" run tiny -p - -n 3 <&- >out.txt 2>err.txt
 [ $? -eq 1 ] || fail "closed stdin: status $?"
 "$MILKIT" run tiny -p - -n 3 </dev/null >out.txt 2>err.txt
-[ $? -eq 2 ] || fail "empty stdin"
+[ $? -eq 4 ] || fail "empty stdin"
 if [ -e /dev/full ]; then
     "$MILKIT" run tiny -p And --greedy -n 20 >/dev/full 2>err.txt
     [ $? -eq 1 ] || fail "full disk: expected status 1"
@@ -111,7 +111,7 @@ fi
 [ $? -eq 1 ] || fail "closed stdout: expected status 1"
 [ -s err.txt ] || fail "closed stdout: no message"
 "$MILKIT" run tiny -p And --greedy --ignore-eos -n 400 2>err.txt | head -c 20 >out.txt
-[ "${PIPESTATUS[0]}" -eq 1 ] || fail "broken pipe: expected status 1"
+[ "${PIPESTATUS[0]}" -eq 0 ] && [ ! -s err.txt ] || fail "broken pipe: expected status 0 and no message"
 [ "$(wc -c <out.txt)" -eq 20 ] || fail "broken pipe: the first bytes did not arrive"
 # a closed stderr is nothing to fail for, and no file takes its place
 cp -r tiny copy

@@ -124,8 +124,13 @@ static void test_parse(void **state)
     assert_true(s.group == 0);
     ASSERT_OK(quant_parse_lut(&s, "--lut-ffn", "4,0", e));
     assert_true(s.group == 0);
-    ASSERT_OK(quant_parse_lut(&s, "--lut-ffn", "none", e));
-    assert_true(s.kind == QUANT_NONE);
+    static const char *const none[] = {"none", ""};
+    for (int i = 0; i < 2; i++) {
+        ASSERT_OK(quant_parse_lut(&s, "--lut-ffn", none[i], e));
+        assert_true(s.kind == QUANT_NONE);
+        ASSERT_OK(quant_parse_linear(&s, "--quant-ffn", none[i], e));
+        assert_true(s.kind == QUANT_NONE);
+    }
     ASSERT_OK(quant_parse_linear(&s, "--quant-ffn", "int8", e));
     assert_true(s.kind == QUANT_INT8 && s.group == 1 && s.bits == 8);
     ASSERT_OK(quant_parse_linear(&s, "--quant-ffn", "int8,tensor", e));
@@ -135,15 +140,14 @@ static void test_parse(void **state)
     quant_describe(text, &s);
     assert_non_null(strstr(text, "64"));
     static const char *const bad_luts[] = {
-        "", "5", "7", "9", "0", "-4", "4,", "4,-1", "4,x", "4,8,2", "x", "4,99999999999", "44444444444444"};
+        "5", "7", "9", "0", "-4", "4,", "4,-1", "4,x", "4,8,2", "x", "4,99999999999", "44444444444444"};
     for (size_t i = 0; i < sizeof bad_luts / sizeof bad_luts[0]; i++) {
         struct err e = {0};
         assert_false(quant_parse_lut(&s, "--lut-head", bad_luts[i], &e));
         assert_int_equal(e.code, ERR_USAGE);
         assert_non_null(strstr(e.msg, "--lut-head"));
     }
-    static const char *const bad_linear[] = {"",          "int5",   "int4,0", "int4,",
-                                             "int4,5000", "int8,8", "4",      "int44"};
+    static const char *const bad_linear[] = {"int5", "int4,0", "int4,", "int4,5000", "int8,8", "4", "int44"};
     for (size_t i = 0; i < sizeof bad_linear / sizeof bad_linear[0]; i++) {
         struct err e = {0};
         assert_false(quant_parse_linear(&s, "--quant-head", bad_linear[i], &e));
