@@ -196,7 +196,7 @@ static bool compile_inputs(struct compiler *c)
             *s = (struct plan_state){
                 .name = name, .dtype = port.dtype, .rank = port.rank, .n_elems = port.n_elems};
             memcpy(s->dims, port.dims, sizeof s->dims);
-            s->is_recurrent = state_is_recurrent(&c->g, v);
+            s->is_recurrent = state_form_is_recurrent(c->state_forms, v->name);
             bool as_float32 = c->float32_states || (s->is_recurrent && p->precision != ENGINE_FP16);
             s->repr = as_float32 ? REPR_F32 : REPR_F16;
             int storage = storage_new(c, STORAGE_STATE, s->repr, port.n_elems);
@@ -303,6 +303,7 @@ bool engine_plan_new(struct engine_plan **out, const struct mil_model *m, const 
 {
     struct compiler c = {.model = m, .e = e};
     const struct mil_function *f = mil_function_find(m, function);
+    struct engine_state_forms *own_forms = NULL;
     const char *why = "";
     bool ok = false;
     *out = NULL;
@@ -324,6 +325,11 @@ bool engine_plan_new(struct engine_plan **out, const struct mil_model *m, const 
     const struct mil_type **types = ARENA_ARRAY(c.arena, const struct mil_type *, f->n_vars + 1);
     if (!input_types(&c, f, shapes, n_shapes, inputs) || !mil_infer_function(f, inputs, types, c.arena, e))
         goto done;
+    if (!options || !options->state_forms) {
+        own_forms = engine_state_forms_new();
+        engine_state_forms_add(own_forms, m);
+    }
+    c.state_forms = own_forms ? own_forms : options->state_forms;
     c.values = ARENA_ARRAY(c.scratch, struct value, f->n_vars + 1);
     c.consts = ARENA_ARRAY(c.scratch, const struct mil_value *, f->n_vars + 1);
     for (int i = 0; i < f->n_vars; i++)
@@ -333,13 +339,11 @@ bool engine_plan_new(struct engine_plan **out, const struct mil_model *m, const 
     for (int i = 0; i < c.g.n_ops; i++)
         if (mil_op_is(c.g.ops[i], "const") && c.g.ops[i]->n_outputs == 1)
             c.consts[c.g.ops[i]->outputs[0]->id] = mil_attribute(c.g.ops[i], "val");
-    if (c.plan->precision != ENGINE_FP16)
+    if (c.plan->precision == ENGINE_DEFAULT) /* in the others each op runs by itself */
         fuse_patterns(&c);
+    graph_find_looks(&c.g, c.scratch);
     if (!compile_inputs(&c))
         goto done;
-    if (c.plan->precision !=
-        ENGINE_DEFAULT) /* the patterns told how to hold the states; each op runs by itself */
-        memset(c.g.nodes, 0, sizeof *c.g.nodes * (size_t)c.g.n_ops);
     for (int i = 0; i < c.g.n_ops; i++)
         if (!emit_op(&c, i))
             goto done;
@@ -371,6 +375,7 @@ done:
         free(c.plan->storages);
         arena_free(c.arena);
     }
+    engine_state_forms_free(own_forms);
     arena_free(c.scratch);
     if (!ok)
         err_wrap(e, "%s", m->path ? m->path : "model");

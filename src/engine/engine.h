@@ -20,9 +20,21 @@
 
 enum engine_precision { ENGINE_DEFAULT = 0, ENGINE_FP32, ENGINE_FP16 };
 
+/* How states are held: caches as declared (fp16), recurrent states as float32. A state is shared by functions and by
+ * chunks in other files, so this is decided once for all of them, by what all of them do with it, and not by
+ * which patterns are found in one of them. A state is recurrent when its new contents are computed from the old ones, or
+ * are a window that newer values enter from behind and that is no operand of products (attention's are); and when
+ * no row of it is written at a position that is known only at run time. */
+struct engine_state_forms;
+struct engine_state_forms *engine_state_forms_new(void);
+void engine_state_forms_add(struct engine_state_forms *s, const struct mil_model *m); /* all functions */
+void engine_state_forms_free(struct engine_state_forms *s);                           /* accepts NULL */
+
 struct engine_options {
     const struct kernels *kernels; /* NULL: kernel_select */
     enum engine_precision precision;
+    const struct engine_state_forms
+        *state_forms; /* of all models that share states; NULL: of this model's functions */
     bool
         declared_states; /* ENGINE_FP32 holds states as ENGINE_DEFAULT does, so that the two can be compared closely */
 };
@@ -71,7 +83,7 @@ struct engine_state_entry {
     int rank;
     int64_t dims[MIL_RANK_MAX];
     int64_t n_elems;
-    bool is_recurrent; /* known where patterns are, so not in ENGINE_FP16 */
+    bool is_recurrent;
     /* One of the two, [n_elems]; recurrent states are held as float32 but in ENGINE_FP16, all states in
      * ENGINE_FP32. NULL, NULL: declared, but no function looks at it. */
     f16 *f16_data;
@@ -81,8 +93,8 @@ struct engine_state_entry {
 void engine_state_read(const struct engine_state_entry *s, f16 *dst);
 void engine_state_write(struct engine_state_entry *s, const f16 *src);
 struct engine_state *engine_state_new(void);
-/* Adds the states that a plan declares; an entry that is there must have the same shape and be held in the same type
- * (ERR_FORMAT, ERR_UNSUPPORTED). */
+/* Adds the states that a plan declares; an entry that is there must have the same shape (ERR_FORMAT). Plans that share
+ * states must have been made with the same state_forms and precision (ERR_BUG). */
 bool engine_state_add(struct engine_state *s, const struct engine_plan *p, struct err *e) MUST_CHECK;
 void engine_state_clear(struct engine_state *s); /* all zeros */
 void engine_state_free(struct engine_state *s);  /* accepts NULL */

@@ -128,6 +128,7 @@ struct use {
 struct node {
     bool absorbed;             /* part of a fused pattern, emits nothing */
     const struct fused *fused; /* emitted here instead of the op */
+    int match;                 /* the number of the match that counts it as a member, 0: none */
 };
 
 struct graph {
@@ -139,6 +140,8 @@ struct graph {
     int *n_uses;        /* [n_vars] */
     struct use **uses;  /* [n_vars] */
     struct node *nodes; /* [n_ops] */
+    int *next_write;    /* [n_ops]: of a read_state, the next op that writes its state; n_ops: none */
+    int *last_look;     /* [n_vars]: see graph_find_looks */
 };
 
 enum fused_kind {
@@ -176,6 +179,9 @@ struct compiler {
     struct value *values;            /* [n_vars], storage -1: not emitted */
     const struct mil_value **consts; /* [n_vars]: compile-time value of a const op's output, else NULL */
     bool float32_states;
+    const struct engine_state_forms *state_forms;
+    int n_matches;                      /* so far, by their numbers */
+    const struct mil_var **state_slice; /* [n_vars]: the state that v is a slice of, or NULL */
     int cap_steps, cap_storages;
     struct mask_range {
         int mask_storage;
@@ -183,6 +189,13 @@ struct compiler {
         struct value range;
         struct mask_range *next;
     } * mask_ranges;
+    struct mask_verdict { /* fuse_delta.c: does this constant hold this mask? */
+        const struct mil_value *mask;
+        int kind;
+        int64_t block;
+        bool holds;
+        struct mask_verdict *next;
+    } * masks[64];
     struct const_cache {
         const struct mil_value *v;
         enum repr repr;
@@ -204,8 +217,17 @@ bool graph_new(struct graph *g, const struct mil_function *f, const struct mil_t
 /* The op that defines v, when v is defined in the block; else NULL. */
 const struct mil_op *graph_def(const struct graph *g, const struct mil_var *v);
 int graph_op_index(const struct graph *g, const struct mil_var *v);
+/* Ops whose result may be the memory of their operand. */
+bool graph_is_view_op(const struct mil_op *op);
+/* A slice_update that is nothing but the argument of a write (its op index) into the state that it updates. */
+bool graph_is_state_update(const struct graph *g, const struct mil_op *op, int *write);
+/* After the patterns: the last op that looks at a variable's memory, through views and through the members of fused
+ * patterns; n_ops: the function's result. A slice_update that is done by the write of its result looks only then. */
+void graph_find_looks(struct graph *g, struct arena *a);
 /* v has exactly one use, by op index `op`. */
 bool graph_used_once_by(const struct graph *g, const struct mil_var *v, int op);
+/* state_form.c: is the state of this name held as float32 in every function that shares it? */
+bool state_form_is_recurrent(const struct engine_state_forms *s, const char *name);
 /* fuse.c: marks patterns in g->nodes. */
 void fuse_patterns(struct compiler *c);
 /* fuse_delta.c */
@@ -310,8 +332,6 @@ bool emit_concat(struct compiler *c, const struct mil_op *op);
 bool emit_tile(struct compiler *c, const struct mil_op *op);
 bool emit_gather(struct compiler *c, const struct mil_op *op);
 bool emit_slice_update(struct compiler *c, const struct mil_op *op);
-/* Such states are held as float32, but in ENGINE_FP16. Looks at the patterns found. */
-bool state_is_recurrent(const struct graph *g, const struct mil_var *state);
 bool emit_read_state(struct compiler *c, const struct mil_op *op);
 bool emit_write_state(struct compiler *c, const struct mil_op *op);
 bool emit_window(struct compiler *c, const struct fused *f);

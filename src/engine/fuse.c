@@ -359,29 +359,34 @@ static void fuse_rope(struct compiler *c, const struct mil_op *concat)
 
 /* ---- attention: softmax(q k^T * scale + mask) v, k and v repeated slices of a state ---- */
 
-/* Does v lead back to a read of a state through slices and axes of one element? */
+/* Is v a slice of a state that is held as fp16, as the kernels of attention read it? */
 static bool is_state_slice(const struct compiler *c, const struct mil_var *v)
 {
-    for (int depth = 0; depth < 16; depth++) {
-        const struct mil_op *op = graph_def(&c->g, v);
-        if (!op || !op->info)
-            return false;
-        switch (op->info->id) {
+    const struct mil_var *state = c->state_slice[v->id];
+    return state && !state_form_is_recurrent(c->state_forms, state->name);
+}
+
+/* Which variables lead back to a read of a state through slices and axes of one element. */
+static void find_state_slices(struct compiler *c)
+{
+    c->state_slice = ARENA_ARRAY(c->scratch, const struct mil_var *, c->g.f->n_vars + 1);
+    for (int i = 0; i < c->g.n_ops; i++) {
+        const struct mil_op *op = c->g.ops[i];
+        const struct mil_var *x = mil_arg_var(op, "x");
+        switch (op->info ? op->info->id : MIL_OP_NONE) {
         case MIL_OP_READ_STATE:
-            return true;
+            c->state_slice[op->outputs[0]->id] = mil_arg_var(op, "input");
+            break;
         case MIL_OP_SLICE_BY_INDEX:
         case MIL_OP_SQUEEZE:
         case MIL_OP_EXPAND_DIMS:
         case MIL_OP_IDENTITY:
-            v = mil_arg_var(op, "x");
+            c->state_slice[op->outputs[0]->id] = x ? c->state_slice[x->id] : NULL;
             break;
         default:
-            return false;
+            break;
         }
-        if (!v)
-            return false;
     }
-    return false;
 }
 
 /* v [(1,) heads, S, d] is k [.., heads/r, S, d] with each head r times in a row (expand_dims, tile, reshape),
@@ -586,6 +591,7 @@ static void fuse_silu(struct compiler *c, const struct mil_op *op)
 
 void fuse_patterns(struct compiler *c)
 {
+    find_state_slices(c);
     for (int i = 0; i < c->g.n_ops; i++) {
         const struct mil_op *op = c->g.ops[i];
         if (!op->info || c->g.nodes[i].absorbed || c->g.nodes[i].fused)

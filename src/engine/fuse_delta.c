@@ -7,22 +7,44 @@
 #include <string.h>
 #include "engine/engine_int.h"
 
-#define MEMBERS_MAX 512
-
+/* The members of a pattern: as many as its chunks make necessary. */
 struct match {
     struct compiler *c;
-    int members[MEMBERS_MAX];
-    int n;
+    int id; /* of the marks in the graph's nodes */
+    int *members;
+    int n, cap;
     int64_t size; /* tokens of a chunk */
 };
 
+static struct match match_begin(struct compiler *c)
+{
+    return (struct match){.c = c, .id = ++c->n_matches};
+}
+
+static bool is_member(const struct match *m, int op)
+{
+    return op < m->c->g.n_ops && m->c->g.nodes[op].match == m->id;
+}
+
 static void add_member(struct match *m, int op)
 {
-    for (int i = 0; i < m->n; i++)
-        if (m->members[i] == op)
-            return;
-    if (m->n < MEMBERS_MAX)
-        m->members[m->n++] = op;
+    if (is_member(m, op))
+        return;
+    if (m->n == m->cap) {
+        int *old = m->members;
+        m->cap = m->cap ? 2 * m->cap : 32;
+        m->members = ARENA_ARRAY(m->c->scratch, int, m->cap);
+        if (m->n > 0)
+            memcpy(m->members, old, sizeof *old * (size_t)m->n);
+    }
+    m->c->g.nodes[op].match = m->id;
+    m->members[m->n++] = op;
+}
+
+static void drop_members(struct match *m, int n)
+{
+    while (m->n > n)
+        m->c->g.nodes[m->members[--m->n]].match = 0;
 }
 
 /* The op of this kind that defines v, noted as a member of the pattern. */
@@ -43,20 +65,14 @@ static const struct mil_type *type_of(const struct match *m, const struct mil_va
 static bool is_closed(const struct match *m, const struct mil_var *out)
 {
     const struct graph *g = &m->c->g;
-    if (m->n >= MEMBERS_MAX)
-        return false;
     for (int i = 0; i < m->n; i++) {
         const struct mil_op *op = g->ops[m->members[i]];
         for (int k = 0; k < op->n_outputs; k++) {
             if (op->outputs[k] == out)
                 continue;
-            for (const struct use *u = g->uses[op->outputs[k]->id]; u; u = u->next) {
-                bool inside = false;
-                for (int j = 0; j < m->n && !inside; j++)
-                    inside = m->members[j] == u->op;
-                if (!inside)
+            for (const struct use *u = g->uses[op->outputs[k]->id]; u; u = u->next)
+                if (!is_member(m, u->op))
                     return false;
-            }
         }
     }
     return true;
@@ -112,12 +128,8 @@ static bool unary(struct match *m, struct mil_var *v, enum mil_op_id id, struct 
 
 enum mask { THROUGH, BEFORE, IDENTITY, LEVEL };
 
-static bool is_mask(const struct match *m, const struct mil_var *v, enum mask kind, int64_t block)
+static bool compare_mask(const struct match *m, const struct mil_value *k, enum mask kind, int64_t block)
 {
-    const struct mil_value *k = m->c->consts[v->id];
-    if (!k || k->n_elems != m->size * m->size || k->type->rank < 2 ||
-        k->type->dims[k->type->rank - 1] != m->size || k->type->dims[k->type->rank - 2] != m->size)
-        return false;
     for (int64_t i = 0; i < m->size; i++) {
         for (int64_t j = 0; j < m->size; j++) {
             bool one = kind == THROUGH  ? j <= i
@@ -130,6 +142,29 @@ static bool is_mask(const struct match *m, const struct mil_var *v, enum mask ki
         }
     }
     return true;
+}
+
+/* Each constant is looked through once a question, however many ops ask. */
+static bool is_mask(const struct match *m, const struct mil_var *v, enum mask kind, int64_t block)
+{
+    struct compiler *c = m->c;
+    const struct mil_value *k = c->consts[v->id];
+    if (!k || m->size < 1 || k->n_elems / m->size != m->size || k->n_elems % m->size != 0 ||
+        k->type->rank < 2 || k->type->dims[k->type->rank - 1] != m->size ||
+        k->type->dims[k->type->rank - 2] != m->size)
+        return false;
+    size_t slot = ((uintptr_t)k >> 4) % (sizeof c->masks / sizeof *c->masks);
+    for (const struct mask_verdict *seen = c->masks[slot]; seen; seen = seen->next)
+        if (seen->mask == k && seen->kind == (int)kind && seen->block == block)
+            return seen->holds;
+    struct mask_verdict *verdict = ARENA_NEW(c->scratch, struct mask_verdict);
+    *verdict = (struct mask_verdict){.mask = k,
+                                     .kind = (int)kind,
+                                     .block = block,
+                                     .holds = compare_mask(m, k, kind, block),
+                                     .next = c->masks[slot]};
+    c->masks[slot] = verdict;
+    return verdict->holds;
 }
 
 static bool times_mask(struct match *m, struct mil_var *v, enum mask kind, int64_t block, struct mil_var **x)
@@ -318,7 +353,9 @@ static bool match_shared(struct match *m, struct chunked *t, struct rule *r)
 static bool match_chunks(struct match *m, struct mil_var *next, struct rule *r)
 {
     struct chunked t = {0};
-    struct mil_var *s, *before, *joined, *outputs[64], *result;
+    struct mil_var *s, *before, *joined, *result;
+    const struct mil_binding *outputs;
+    struct mil_binding only;
     const struct mil_op *reshape = member(m, next, MIL_OP_RESHAPE), *concat, *last_add;
     int64_t n = 1;
     if (!reshape || !(s = mil_arg_var(reshape, "x")) || !(last_add = fuse_def(m->c, s, MIL_OP_ADD)))
@@ -344,10 +381,11 @@ static bool match_chunks(struct match *m, struct mil_var *next, struct rule *r)
     if (concat->info && concat->info->id == MIL_OP_CONCAT) {
         const struct mil_arg *values = mil_arg_find(concat, "values");
         n = values ? values->n : 0;
-        if (n < 2 || n > 64)
+        if (n < 2)
             return false;
+        outputs = values->bindings;
         for (int64_t i = 0; i < n; i++)
-            if (!(outputs[i] = values->bindings[i].var))
+            if (!outputs[i].var)
                 return false;
         joined = concat->outputs[0];
         add_member(m, graph_op_index(&m->c->g, joined));
@@ -355,18 +393,20 @@ static bool match_chunks(struct match *m, struct mil_var *next, struct rule *r)
             return false;
         concat = m->c->g.ops[m->c->g.uses[joined->id]->op];
     } else {
-        outputs[0] = joined = result;
+        only = (struct mil_binding){.var = result};
+        outputs = &only;
+        joined = result;
     }
     if (!concat->info || concat->info->id != MIL_OP_RESHAPE)
         return false;
     r->out = concat->outputs[0];
     add_member(m, graph_op_index(&m->c->g, r->out));
-    const struct mil_type *t0 = type_of(m, outputs[0]);
+    const struct mil_type *t0 = type_of(m, outputs[0].var);
     if (t0->rank != 4 || t0->dims[2] < 1)
         return false;
     m->size = t0->dims[2];
     for (int64_t i = n - 1; i >= 0; i--) {
-        if (!match_chunk(m, &t, i, n, s, outputs[i], &before))
+        if (!match_chunk(m, &t, i, n, s, outputs[i].var, &before))
             return false;
         s = before;
     }
@@ -397,7 +437,7 @@ static bool shapes_fit(const struct match *m, const struct rule *r)
 /* update: slice_update(read_state(state), squeeze(new state)) whose result is written back. */
 void fuse_gated_delta(struct compiler *c, const struct mil_op *update)
 {
-    struct match m = {.c = c};
+    struct match m = match_begin(c);
     struct rule r = {0};
     int64_t begin[MIL_RANK_MAX], end[MIL_RANK_MAX], from[MIL_RANK_MAX];
     int n = MIL_RANK_MAX, n_end = MIL_RANK_MAX, n_from = MIL_RANK_MAX;
@@ -415,11 +455,14 @@ void fuse_gated_delta(struct compiler *c, const struct mil_op *update)
     add_member(&m, graph_op_index(&c->g, whole));
     add_member(&m, graph_op_index(&c->g, out));
     add_member(&m, c->g.uses[out->id]->op);
-    if (!unary(&m, part, MIL_OP_SQUEEZE, &next))
+    /* The rule runs on a state that is held as float32. */
+    if (!state_form_is_recurrent(c->state_forms, state->name))
         return;
+    if (!unary(&m, part, MIL_OP_SQUEEZE, &next) || c->g.n_uses[part->id] != 1 || c->g.n_uses[next->id] > 2)
+        return; /* the new state goes into the update, and (the form of one token) into the output */
     int n_before = m.n;
     if (!match_token(&m, next, &r)) {
-        m.n = n_before;
+        drop_members(&m, n_before);
         memset(&r, 0, sizeof r);
         if (!match_chunks(&m, next, &r))
             return;
@@ -457,7 +500,7 @@ void fuse_gated_delta(struct compiler *c, const struct mil_op *update)
 /* x + 0 * (one element of a state): the element is finite in every state that a program can produce, so this is x. */
 void fuse_touch(struct compiler *c, const struct mil_op *add)
 {
-    struct match m = {.c = c};
+    struct match m = match_begin(c);
     struct mil_var *x = mil_arg_var(add, "x"), *zero = mil_arg_var(add, "y"), *element, *slice, *v;
     double factor;
     if (!x || !zero)

@@ -371,7 +371,7 @@ bool emit_gated_delta(struct compiler *c, const struct fused *f)
             return false;
     }
     if (x[5].repr != REPR_F32 || c->plan->storages[x[5].storage].kind != STORAGE_STATE)
-        return compile_fail(c, ERR_UNSUPPORTED, "a recurrent state that attention reads too");
+        return compile_fail(c, ERR_BUG, "the gated delta rule on a state that is not held as float32");
     p->n_heads = x[0].dims[1];
     p->n_tokens = x[0].dims[2];
     p->d_k = x[0].dims[3];

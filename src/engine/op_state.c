@@ -4,122 +4,6 @@
 #include <string.h>
 #include "engine/engine_int.h"
 
-static bool is_view_op(const struct mil_op *op)
-{
-    if (!op->info)
-        return false;
-    switch (op->info->id) {
-    case MIL_OP_IDENTITY:
-    case MIL_OP_RESHAPE:
-    case MIL_OP_TRANSPOSE:
-    case MIL_OP_EXPAND_DIMS:
-    case MIL_OP_SQUEEZE:
-    case MIL_OP_SLICE_BY_INDEX:
-    case MIL_OP_SPLIT:
-    case MIL_OP_TILE:
-    case MIL_OP_FLATTEN2D:
-    case MIL_OP_REVERSE:
-    case MIL_OP_SLICE_BY_SIZE:
-    case MIL_OP_CAST: /* between float types */
-        return true;
-    default:
-        return false;
-    }
-}
-
-static int next_write(const struct graph *g, const struct mil_var *state, int after)
-{
-    for (int i = after + 1; i < g->n_ops; i++)
-        if (mil_op_is(g->ops[i], "write_state") && mil_arg_var(g->ops[i], "input") == state)
-            return i;
-    return g->n_ops;
-}
-
-/* A slice_update that is nothing but the argument of a write into the state that it updates. */
-static bool is_state_update(const struct graph *g, const struct mil_op *op, const struct mil_op **write)
-{
-    const struct mil_var *x = mil_arg_var(op, "x"), *out = op->outputs[0];
-    const struct mil_op *read = x ? graph_def(g, x) : NULL;
-    if (!read || !mil_op_is(read, "read_state") || g->n_uses[out->id] != 1 ||
-        g->uses[out->id]->op >= g->n_ops)
-        return false;
-    const struct mil_op *w = g->ops[g->uses[out->id]->op];
-    const struct mil_var *state = mil_arg_var(read, "input");
-    if (!mil_op_is(w, "write_state") || mil_arg_var(w, "input") != state)
-        return false;
-    /* No other write of the state between the read and this one. */
-    if (next_write(g, state, graph_op_index(g, x)) != g->uses[out->id]->op)
-        return false;
-    *write = w;
-    return true;
-}
-
-/* The last op that looks at v's memory, through views and through the members of fused patterns. A slice_update
- * that is done by the write of its result looks at its operands only then. */
-static int last_look(const struct graph *g, const struct mil_var *v, int depth)
-{
-    int last = -1;
-    if (depth > 64)
-        return g->n_ops;
-    for (const struct use *u = g->uses[v->id]; u; u = u->next) {
-        const struct mil_op *write;
-        int at = u->op;
-        if (u->op < g->n_ops && mil_op_is(g->ops[u->op], "slice_update") &&
-            is_state_update(g, g->ops[u->op], &write))
-            at = g->uses[g->ops[u->op]->outputs[0]->id]->op;
-        if (u->op < g->n_ops && (is_view_op(g->ops[u->op]) || g->nodes[u->op].absorbed))
-            for (int i = 0; i < g->ops[u->op]->n_outputs; i++) {
-                int deeper = last_look(g, g->ops[u->op]->outputs[i], depth + 1);
-                if (deeper > at)
-                    at = deeper;
-            }
-        if (at > last)
-            last = at;
-    }
-    return last;
-}
-
-/* Is v, seen through views, part of a window that moves over the state: joined with newer values by concat? */
-static bool comes_to_window(const struct graph *g, const struct mil_var *v, int depth)
-{
-    for (const struct use *u = depth > 64 ? NULL : g->uses[v->id]; u; u = u->next) {
-        const struct mil_op *op = u->op < g->n_ops ? g->ops[u->op] : NULL;
-        if (op && op->info && op->info->id == MIL_OP_CONCAT)
-            return true;
-        if (op && is_view_op(op) && comes_to_window(g, op->outputs[0], depth + 1))
-            return true;
-    }
-    return false;
-}
-
-/* Does v, seen through views, come to a product (attention's)? */
-static bool comes_to_product(const struct graph *g, const struct mil_var *v, int depth)
-{
-    for (const struct use *u = depth > 64 ? NULL : g->uses[v->id]; u; u = u->next) {
-        const struct mil_op *op = u->op < g->n_ops ? g->ops[u->op] : NULL;
-        bool is_product = op && op->info && op->info->id == MIL_OP_MATMUL;
-        if (is_product || (op && is_view_op(op) && comes_to_product(g, op->outputs[0], depth + 1)))
-            return true;
-    }
-    return false;
-}
-
-/* Recurrent: the gated delta rule's memory, or a window that keeps the last rows (a causal convolution's). */
-bool state_is_recurrent(const struct graph *g, const struct mil_var *state)
-{
-    bool window = false, product = false;
-    for (int i = 0; i < g->n_ops; i++)
-        if (g->nodes[i].fused && g->nodes[i].fused->kind == FUSED_GATED_DELTA &&
-            g->nodes[i].fused->in[5] == state)
-            return true;
-    for (const struct use *u = g->uses[state->id]; u; u = u->next)
-        if (u->op < g->n_ops && mil_op_is(g->ops[u->op], "read_state")) {
-            window = window || comes_to_window(g, g->ops[u->op]->outputs[0], 0);
-            product = product || comes_to_product(g, g->ops[u->op]->outputs[0], 0);
-        }
-    return window && !product;
-}
-
 bool emit_read_state(struct compiler *c, const struct mil_op *op)
 {
     struct value state;
@@ -128,9 +12,8 @@ bool emit_read_state(struct compiler *c, const struct mil_op *op)
         return compile_fail(c, ERR_FORMAT, "argument input is missing");
     if (!operand(c, op, "input", &state))
         return false;
-    int write = next_write(&c->g, input, graph_op_index(&c->g, op->outputs[0]));
-    int look = last_look(&c->g, op->outputs[0], 0);
-    if (look > write && look >= 0) { /* the write's own slice_update reads nothing: see is_state_update */
+    int write = c->g.next_write[graph_op_index(&c->g, op->outputs[0])];
+    if (c->g.last_look[op->outputs[0]->id] > write) { /* the write's own slice_update is none */
         struct value y = value_new(c, REPR_F32, state.rank, state.dims);
         emit_copy(c, &state, &y);
         state = y;
@@ -258,11 +141,11 @@ static bool emit_update_into(struct compiler *c, const struct mil_op *op, const 
 
 bool emit_slice_update(struct compiler *c, const struct mil_op *op)
 {
-    const struct mil_op *write;
+    int write;
     struct value x;
     if (!operand(c, op, "x", &x))
         return false;
-    if (is_state_update(&c->g, op, &write) && c->plan->storages[x.storage].kind == STORAGE_STATE)
+    if (graph_is_state_update(&c->g, op, &write) && c->plan->storages[x.storage].kind == STORAGE_STATE)
         return true; /* done by emit_write_state */
     struct value y = value_new(c, x.repr == REPR_F16 ? REPR_F32 : x.repr, x.rank, x.dims);
     emit_copy(c, &x, &y);
@@ -276,12 +159,13 @@ bool emit_write_state(struct compiler *c, const struct mil_op *op)
 {
     struct value state, data;
     struct mil_var *v = mil_arg_var(op, "data");
-    const struct mil_op *def = v ? graph_def(&c->g, v) : NULL, *write;
+    const struct mil_op *def = v ? graph_def(&c->g, v) : NULL;
+    int write;
     if (!operand(c, op, "input", &state))
         return false;
     if (c->plan->storages[state.storage].kind != STORAGE_STATE)
         return compile_fail(c, ERR_FORMAT, "input is no state");
-    if (def && mil_op_is(def, "slice_update") && is_state_update(&c->g, def, &write) &&
+    if (def && mil_op_is(def, "slice_update") && graph_is_state_update(&c->g, def, &write) &&
         c->values[v->id].storage < 0)
         return emit_update_into(c, def, &state);
     if (!operand(c, op, "data", &data))

@@ -86,9 +86,9 @@ bool engine_state_add(struct engine_state *s, const struct engine_plan *p, struc
         if (!d->is_used)
             continue;
         if ((entry->f16_data && d->repr != REPR_F16) || (entry->f32_data && d->repr == REPR_F16))
-            return err_set(e, ERR_UNSUPPORTED,
-                           "state %s is attention's cache in one function and not in another (%s)", d->name,
-                           p->function);
+            return err_set(e, ERR_BUG,
+                           "function %s holds the state %s in another type than the plans before it",
+                           p->function, d->name);
         entry->is_recurrent = entry->is_recurrent || d->is_recurrent;
         if (!state_data(entry) && !allocate(entry, d->repr, e))
             return false;

@@ -8,7 +8,8 @@ static bool plan_part(struct model *m, struct model_part *part, const char *path
                       struct engine_plan **out, struct err *e)
 {
     struct engine_shape shape = {.input = flexible_input, .rank = 2, .dims = {1, tokens}};
-    struct engine_options options = {.kernels = m->kernels, .precision = o->precision};
+    struct engine_options options = {
+        .kernels = m->kernels, .precision = o->precision, .state_forms = m->state_forms};
     const struct mil_function *f = mil_function_find(part->mil, function);
     const char *first_input = flexible_input ? flexible_input : "hidden_states";
     bool found = false;
@@ -143,13 +144,22 @@ static bool has_sequential_state(const struct model *m, const struct mil_model *
     return false;
 }
 
+/* All chunks, before any of them is planned: how a state is held depends on what each of them does with it. */
+static bool map_chunks(struct model *m, struct err *e)
+{
+    for (int i = 0; i < m->n_chunks; i++) {
+        if (!mil_model_open(&m->chunks[i].mil, m->package->chunks[i], 0, e))
+            return false;
+        engine_state_forms_add(m->state_forms, m->chunks[i].mil);
+    }
+    return true;
+}
+
 static bool open_chunk(struct model *m, int i, const struct model_options *o, struct err *e)
 {
     struct model_part *part = &m->chunks[i];
     const char *path = m->package->chunks[i];
     bool is_last = i + 1 == m->n_chunks;
-    if (!mil_model_open(&part->mil, path, 0, e))
-        return false;
     if (o->watch_layers)
         model_add_watches(part->mil);
     if (!plan_part(m, part, path, "infer", 1, NULL, o, &part->infer, e) ||
@@ -234,7 +244,8 @@ bool model_open(struct model **out, const char *path, const struct model_options
     m->has_prefill = m->batch_size > 1;
     m->n_chunks = m->package->n_chunks;
     m->chunks = xcalloc((size_t)m->n_chunks, sizeof *m->chunks);
-    if (!open_embeddings(m, options, e))
+    m->state_forms = engine_state_forms_new();
+    if (!open_embeddings(m, options, e) || !map_chunks(m, e))
         goto done;
     for (int i = 0; i < m->n_chunks; i++)
         if (!open_chunk(m, i, options, e))
@@ -270,6 +281,7 @@ void model_close(struct model *m)
     for (int i = 0; m->chunks && i < m->n_chunks; i++)
         close_part(&m->chunks[i]);
     free(m->chunks);
+    engine_state_forms_free(m->state_forms);
     free(m->logits_output);
     pool_free(m->pool);
     package_close(m->package);

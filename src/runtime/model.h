@@ -36,8 +36,9 @@ struct model {
     const struct kernels *kernels;
     struct model_part embeddings, head, *chunks;
     int n_chunks;
-    int64_t context_length; /* positions that can be used */
-    int64_t mask_length;    /* columns of causal_mask */
+    struct engine_state_forms *state_forms; /* of the states that the chunks share */
+    int64_t context_length;                 /* positions that can be used */
+    int64_t mask_length;                    /* columns of causal_mask */
     int64_t batch_size;
     int64_t vocab_size;
     int64_t hidden_size;
