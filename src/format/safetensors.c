@@ -12,8 +12,6 @@
 #include "format/safetensors_internal.h"
 
 #define HEADER_BYTES_MAX ((uint64_t)100 << 20)
-#define INDEX_BYTES_MAX ((size_t)100 << 20)
-#define SHARDS_MAX 10000
 /* Some writers align the data of tensors; a longer hole hides data that no tensor describes. */
 #define HOLE_BYTES_MAX 64
 /* Beyond 2^53 a number of the header would have lost digits in cJSON. */
@@ -31,22 +29,6 @@ static const struct {
     [ST_U64] = {"U64", 8},
 };
 #define N_DTYPES (sizeof dtypes / sizeof *dtypes)
-
-struct metadata_pair {
-    const char *key, *value;
-    const struct metadata_pair *next;
-};
-
-/* What callers see comes first; the rest is what keeps it alive. */
-struct open_set {
-    struct safetensors s;
-    struct arena *arena;
-    struct table *by_name;
-    struct map_file **maps;
-    int n_maps;
-    size_t capacity; /* of s.tensors */
-    const struct metadata_pair *metadata, **metadata_end;
-};
 
 const char *st_dtype_name(enum st_dtype d)
 {
@@ -224,7 +206,7 @@ static bool check_ranges(const struct st_tensor *tensors, size_t n, const struct
     return ok;
 }
 
-static bool add_metadata(struct open_set *set, const cJSON *object, const char *file, struct err *e)
+static bool add_metadata(struct st_open_set *set, const cJSON *object, const char *file, struct err *e)
 {
     if (!cJSON_IsObject(object))
         return err_set(e, ERR_FORMAT, "%s: __metadata__: expected an object, found %s", file,
@@ -233,7 +215,7 @@ static bool add_metadata(struct open_set *set, const cJSON *object, const char *
         if (!cJSON_IsString(c))
             return err_set(e, ERR_FORMAT, "%s: __metadata__: key \"%.64s\": expected a string, found %s",
                            file, c->string, json_type_name(c));
-        struct metadata_pair *pair = ARENA_NEW(set->arena, struct metadata_pair);
+        struct st_metadata *pair = ARENA_NEW(set->arena, struct st_metadata);
         pair->key = arena_strdup(set->arena, c->string);
         pair->value = arena_strdup(set->arena, c->valuestring);
         *set->metadata_end = pair;
@@ -242,7 +224,7 @@ static bool add_metadata(struct open_set *set, const cJSON *object, const char *
     return true;
 }
 
-static struct st_tensor *next_slot(struct open_set *set)
+static struct st_tensor *next_slot(struct st_open_set *set)
 {
     if ((size_t)set->s.n_tensors == set->capacity) {
         set->capacity = set->capacity ? set->capacity * 2 : 64;
@@ -253,8 +235,15 @@ static struct st_tensor *next_slot(struct open_set *set)
     return t;
 }
 
-static bool parse_header(struct open_set *set, const struct map_file *map, const cJSON *root, size_t data_at,
-                         struct err *e)
+/* A file has no name twice; what two shards both have is told by st_name. */
+static bool is_new_name(struct table *names, const struct st_tensor *t, struct err *e)
+{
+    return table_put(names, t->name, names) ||
+           err_set(e, ERR_FORMAT, "%s: tensor %s: expected it once, found it twice", t->file, t->name);
+}
+
+static bool parse_entries(struct st_open_set *set, const struct map_file *map, const cJSON *root,
+                          size_t data_at, struct table *names, struct err *e)
 {
     const char *file = arena_strdup(set->arena, map->path);
     int first = set->s.n_tensors;
@@ -273,22 +262,44 @@ static bool parse_header(struct open_set *set, const struct map_file *map, const
         struct st_tensor *t = next_slot(set);
         t->name = arena_strdup(set->arena, c->string);
         t->file = file;
-        if (!parse_entry(t, c, map->data + data_at, map->bytes - data_at, set->arena, e))
+        if (!parse_entry(t, c, map->data + data_at, map->bytes - data_at, set->arena, e) ||
+            !is_new_name(names, t, e))
             return false;
-        /* The table holds the number of the tensor plus one: the array still moves. */
-        if (!table_put(set->by_name, t->name, (void *)(uintptr_t)(set->s.n_tensors + 1))) {
-            const struct st_tensor *other = safetensors_find(&set->s, t->name);
-            return err_set(e, ERR_FORMAT, "%s: tensor %s: expected it once, found it twice (also in %s)",
-                           file, t->name, other ? other->file : file);
-        }
         set->s.n_tensors++;
-        set->s.total_bytes += t->bytes;
     }
     return check_ranges(set->s.tensors + first, (size_t)(set->s.n_tensors - first), map, data_at, e);
 }
 
+/* The tensors of one file join the set together or not at all. */
+static bool parse_header(struct st_open_set *set, const struct map_file *map, const cJSON *root,
+                         size_t data_at, struct err *e)
+{
+    int first = set->s.n_tensors;
+    struct table *names = table_new();
+    bool ok = parse_entries(set, map, root, data_at, names, e);
+    table_free(names);
+    if (!ok) {
+        set->s.n_tensors = first;
+        return false;
+    }
+    for (int i = first; i < set->s.n_tensors; i++) {
+        const struct st_tensor *t = &set->s.tensors[i];
+        struct st_name *entry = ARENA_NEW(set->arena, struct st_name);
+        entry->i_tensor = i;
+        set->s.total_bytes += t->bytes;
+        if (table_put(set->by_name, t->name, entry))
+            continue;
+        entry = table_get(set->by_name, t->name);
+        if (entry->i_tensor >= 0)
+            entry->why = arena_printf(set->arena, "expected it once, found it twice, in %s and in %s",
+                                      set->s.tensors[entry->i_tensor].file, t->file);
+        entry->i_tensor = -1;
+    }
+    return true;
+}
+
 /* Consumes map in every case: on success the set owns it. */
-static bool add_file(struct open_set *set, struct map_file *map, struct err *e)
+static bool add_file(struct st_open_set *set, struct map_file *map, struct err *e)
 {
     uint64_t header_bytes = 0;
     set->maps = xrealloc(set->maps, sizeof *set->maps * (size_t)(set->n_maps + 1));
@@ -317,149 +328,36 @@ static bool add_file(struct open_set *set, struct map_file *map, struct err *e)
     return ok;
 }
 
-static bool add_path(struct open_set *set, const char *path, struct err *e)
+bool st_add_path(struct st_open_set *set, const char *path, struct err *e)
 {
     struct map_file *map = NULL;
     return map_open(&map, path, e) && add_file(set, map, e);
-}
-
-/* ---- index and folder ---- */
-
-/* A shard is a file at or below the index's folder: a plain relative path. */
-static bool is_safe_name(const char *name)
-{
-    if (!*name || *name == '/')
-        return false;
-    for (const char *p = name; *p;) {
-        size_t n = strcspn(p, "/");
-        if (n == 0 || (n == 1 && p[0] == '.') || (n == 2 && p[0] == '.' && p[1] == '.'))
-            return false;
-        p += n;
-        p += *p == '/';
-    }
-    return true;
-}
-
-static bool add_shard(struct open_set *set, const char *index, const char *folder, const char *name,
-                      struct err *e)
-{
-    if (!is_safe_name(name))
-        return err_set(e, ERR_FORMAT,
-                       "%s: weight_map: expected file names beside the index, found \"%.200s\"", index, name);
-    char *path = path_join(folder, name);
-    bool ok = path_exists(path)
-                  ? add_path(set, path, e)
-                  : err_set(e, ERR_FORMAT,
-                            "%s: weight_map: expected the file %.200s beside the index, found none: the "
-                            "checkpoint is incomplete",
-                            index, name);
-    free(path);
-    return ok;
-}
-
-static bool open_index(struct open_set *set, const char *index, struct err *e)
-{
-    cJSON *root = NULL;
-    char *folder = path_folder(index);
-    struct table *shards = table_new();
-    bool ok = json_read_file(&root, index, INDEX_BYTES_MAX, e);
-    const cJSON *map = json_get(root, "weight_map");
-    if (ok && (!cJSON_IsObject(map) || !map->child))
-        ok = err_set(e, ERR_FORMAT, "%s: weight_map: expected an object of tensors and files, found %s",
-                     index, map && cJSON_IsObject(map) ? "an empty one" : json_type_name(map));
-    for (const cJSON *c = ok ? map->child : NULL; c && ok; c = c->next) {
-        if (!cJSON_IsString(c))
-            ok = err_set(e, ERR_FORMAT, "%s: weight_map: tensor %.200s: expected a file name, found %s",
-                         index, c->string, json_type_name(c));
-        else if (table_put(shards, c->valuestring, shards))
-            ok = table_count(shards) <= SHARDS_MAX
-                     ? add_shard(set, index, folder, c->valuestring, e)
-                     : err_set(e, ERR_LIMIT, "%s: weight_map: more than %d files", index, SHARDS_MAX);
-    }
-    for (const cJSON *c = ok ? map->child : NULL; c && ok; c = c->next) {
-        const struct st_tensor *t = safetensors_find(&set->s, c->string);
-        size_t file_n = t ? strlen(t->file) : 0, name_n = strlen(c->valuestring);
-        if (!t)
-            ok = err_set(e, ERR_FORMAT,
-                         "%s: weight_map: expected tensor %.200s in %.200s, found no such tensor", index,
-                         c->string, c->valuestring);
-        else if (file_n <= name_n || t->file[file_n - name_n - 1] != '/' ||
-                 strcmp(t->file + file_n - name_n, c->valuestring) != 0)
-            ok =
-                err_set(e, ERR_FORMAT, "%s: weight_map: expected tensor %.200s in %.200s, found it in %.200s",
-                        index, c->string, c->valuestring, t->file);
-    }
-    cJSON_Delete(root);
-    table_free(shards);
-    free(folder);
-    return ok;
-}
-
-/* The file of a checkpoint folder to open, as a heap string, or NULL. */
-static char *find_in_folder(const char *folder, struct err *e)
-{
-    static const char *const preferred[] = {"model.safetensors", "model.safetensors.index.json"};
-    char *found = NULL;
-    int n_indexes = 0, n_files = 0, n_torch = 0;
-    bool is_package = false;
-    const char *index = NULL, *file = NULL;
-    struct path_list list = {0};
-    if (!path_list_read(&list, folder, e))
-        return NULL;
-    for (size_t k = 0; k < 2 && !found; k++)
-        for (size_t i = 0; i < list.n && !found; i++)
-            if (strcmp(list.names[i], preferred[k]) == 0)
-                found = path_join(folder, list.names[i]);
-    for (size_t i = 0; i < list.n && !found; i++) {
-        const char *name = list.names[i];
-        if (has_suffix(name, ".index.json") && !has_suffix(name, ".bin.index.json")) {
-            index = name;
-            n_indexes++;
-        } else if (has_suffix(name, ".safetensors")) {
-            file = name;
-            n_files++;
-        }
-        is_package = is_package || strcmp(name, "meta.yaml") == 0;
-        n_torch += has_suffix(name, ".bin") || has_suffix(name, ".pth") || has_suffix(name, ".pt");
-    }
-    if (!found && (n_indexes == 1 || (n_indexes == 0 && n_files == 1)))
-        found = path_join(folder, n_indexes == 1 ? index : file);
-    if (!found && n_indexes + n_files > 0)
-        err_set(e, ERR_FORMAT,
-                "%s: expected model.safetensors, its index or one safetensors file, found %d safetensors "
-                "files and %d "
-                "indexes: name the one to read",
-                folder, n_files, n_indexes);
-    else if (!found && n_torch > 0)
-        err_set(e, ERR_UNSUPPORTED, "%s: expected safetensors weights, found only PyTorch's (.bin, .pt)",
-                folder);
-    else if (!found)
-        err_set(e, ERR_FORMAT, "%s: expected a checkpoint with model.safetensors, found %s", folder,
-                is_package ? "a package (meta.yaml)" : "no safetensors file");
-    path_list_free(&list);
-    return found;
 }
 
 bool safetensors_open(struct safetensors **out, const char *path, struct err *e)
 {
     *out = NULL;
     char *inside = NULL;
+    bool has_index = false;
     if (path_is_folder(path)) {
-        inside = find_in_folder(path, e);
+        inside = st_find_in_folder(path, &has_index, e);
         if (!inside)
             return false;
         path = inside;
     }
-    struct open_set *set = xcalloc(1, sizeof *set);
+    struct st_open_set *set = xcalloc(1, sizeof *set);
     set->arena = arena_new(0);
     set->by_name = table_new();
     set->metadata_end = &set->metadata;
     set->s.path = arena_strdup(set->arena, path);
-    bool ok = has_suffix(path, ".json") ? open_index(set, path, e) : add_path(set, path, e);
+    set->s.has_unread_index = has_index;
+    bool ok = has_suffix(path, ".json") ? st_open_index(set, path, e) : st_add_path(set, path, e);
     if (ok) {
         st_link_scales(&set->s);
         *out = &set->s;
     } else {
+        if (has_index)
+            err_wrap(e, "the index beside model.safetensors is not read");
         safetensors_close(&set->s);
     }
     free(inside);
@@ -468,13 +366,14 @@ bool safetensors_open(struct safetensors **out, const char *path, struct err *e)
 
 void safetensors_close(struct safetensors *s)
 {
-    struct open_set *set = (struct open_set *)s;
+    struct st_open_set *set = (struct st_open_set *)s;
     if (!set)
         return;
     for (int i = 0; i < set->n_maps; i++)
         map_close(set->maps[i]);
     free(set->maps);
     free(set->s.tensors);
+    free(set->s.absent);
     table_free(set->by_name);
     arena_free(set->arena);
     free(set);
@@ -482,15 +381,22 @@ void safetensors_close(struct safetensors *s)
 
 const struct st_tensor *safetensors_find(const struct safetensors *s, const char *name)
 {
-    const struct open_set *set = (const struct open_set *)s;
-    uintptr_t number = (uintptr_t)table_get(set->by_name, name);
-    return number ? &s->tensors[number - 1] : NULL;
+    const struct st_open_set *set = (const struct st_open_set *)s;
+    const struct st_name *entry = table_get(set->by_name, name);
+    return entry && entry->i_tensor >= 0 ? &s->tensors[entry->i_tensor] : NULL;
+}
+
+const char *safetensors_why_absent(const struct safetensors *s, const char *name)
+{
+    const struct st_open_set *set = (const struct st_open_set *)s;
+    const struct st_name *entry = table_get(set->by_name, name);
+    return entry ? entry->why : NULL;
 }
 
 const char *safetensors_metadata(const struct safetensors *s, const char *key)
 {
-    const struct open_set *set = (const struct open_set *)s;
-    for (const struct metadata_pair *p = set->metadata; p; p = p->next)
+    const struct st_open_set *set = (const struct st_open_set *)s;
+    for (const struct st_metadata *p = set->metadata; p; p = p->next)
         if (strcmp(p->key, key) == 0)
             return p->value;
     return NULL;
@@ -559,7 +465,9 @@ static bool check_readable(const struct st_tensor *t, const char *as, struct err
 {
     if (t->dtype == ST_F8_E4M3 && !t->scale)
         return err_set(e, ERR_UNSUPPORTED,
-                       "%s: tensor %s: expected %s_scale_inv beside it, one scale for each block of %d x %d",
+                       "%s: tensor %s: expected %s_scale_inv beside it, a scale for each block of %d x %d, "
+                       "row, matrix or "
+                       "tensor",
                        t->file, t->name, t->name, ST_SCALE_BLOCK, ST_SCALE_BLOCK);
     if (t->dtype == ST_UNKNOWN || t->dtype == ST_F8_E5M2)
         return err_set(

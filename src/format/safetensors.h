@@ -44,26 +44,38 @@ struct st_tensor {
     int64_t n_elems;
     const uint8_t *data; /* in the mapping, [bytes]; need not be aligned */
     size_t bytes;
-    /* F8_E4M3 [rows, columns]: NAME_scale_inv, one factor for each block of 128 x 128, by which reading
-     * multiplies. NULL: none, and such a tensor can't be read. */
+    /* F8_E4M3 [rows, columns] or [matrices, rows, columns]: NAME_scale_inv, factors by which reading multiplies,
+     * one for each block of 128 x 128, row, matrix or for all. NULL: none, and such a tensor can't be read. */
     const struct st_tensor *scale;
 };
 #define ST_SCALE_BLOCK 128
+
+/* A tensor that an index lists and that can't be read. */
+struct st_absent {
+    const char *name, *file; /* file: as the index names it */
+    bool has_file;           /* the file is there and whole, but not this tensor in it */
+};
 
 struct safetensors {
     const char *path; /* what was opened */
     int n_tensors;
     struct st_tensor *tensors; /* in file order, shard after shard */
     uint64_t total_bytes;      /* of all data */
+    int n_absent;
+    struct st_absent *absent; /* in the order of the index */
+    bool has_unread_index;    /* model.safetensors was opened though an index lies beside it */
 };
 
 /* path: a .safetensors file, a *.index.json, or a checkpoint folder (model.safetensors, else
- * model.safetensors.index.json, else the only *.index.json or *.safetensors in it). With an index every
- * tensor of weight_map must be in the file that it names. */
+ * model.safetensors.index.json, else the only *.index.json or *.safetensors in it). With an index, what of
+ * weight_map is not there (no such file, a damaged one, no such tensor in it, the tensor in another file or in
+ * two) is noted in `absent`; it is an error when no file can be read. */
 bool safetensors_open(struct safetensors **out, const char *path, struct err *e) MUST_CHECK;
 void safetensors_close(struct safetensors *s); /* accepts NULL */
 const struct st_tensor *safetensors_find(const struct safetensors *s,
                                          const char *name); /* NULL when absent */
+/* Why a tensor that an index lists can't be read; NULL when it can be, or when nothing lists it. */
+const char *safetensors_why_absent(const struct safetensors *s, const char *name);
 /* The header's __metadata__ value for key, or NULL. */
 const char *safetensors_metadata(const struct safetensors *s, const char *key);
 /* "[2, 3]" into dst for messages */

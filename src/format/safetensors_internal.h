@@ -4,6 +4,37 @@
 
 #include "format/safetensors.h"
 
+struct st_metadata {
+    const char *key, *value;
+    const struct st_metadata *next;
+};
+
+/* What a name stands for. */
+struct st_name {
+    int i_tensor;    /* -1: nothing that can be read */
+    const char *why; /* it can't be read; NULL where it can */
+};
+
+/* What callers see comes first; the rest is what keeps it alive. */
+struct st_open_set {
+    struct safetensors s;
+    struct arena *arena;
+    struct table *by_name; /* struct st_name */
+    struct map_file **maps;
+    int n_maps;
+    size_t capacity; /* of s.tensors */
+    const struct st_metadata *metadata, **metadata_end;
+};
+
+/* Adds the tensors of a file, all or none. */
+bool st_add_path(struct st_open_set *set, const char *path, struct err *e) MUST_CHECK;
+
+/* safetensors_index.c: adds the shards of an index; what can't be read is noted in s.absent. */
+bool st_open_index(struct st_open_set *set, const char *index, struct err *e) MUST_CHECK;
+/* The file of a checkpoint folder to open, a heap string, or NULL. *has_index: model.safetensors is it, and there
+ * is an index beside it. */
+char *st_find_in_folder(const char *folder, bool *has_index, struct err *e);
+
 /* Finds the scales of F8_E4M3 tensors among the others. */
 void st_link_scales(struct safetensors *s);
 /* n elements from `begin` on of an F8_E4M3 tensor with scales, as doubles, exact. */

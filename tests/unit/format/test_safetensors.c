@@ -421,8 +421,8 @@ static void test_damaged_indexes(void **state)
     static const struct {
         const char *text, *says;
     } cases[] = {
-        {"{\"weight_map\":{\"w\":\"part.safetensors\",\"v\":\"absent.safetensors\"}}", "absent.safetensors"},
-        {"{\"weight_map\":{\"w\":\"part.safetensors\",\"v\":\"part.safetensors\"}}", "tensor v"},
+        {"{\"weight_map\":{\"w\":\"absent.safetensors\",\"v\":\"cut.safetensors\"}}", "none of the 2 files"},
+        {"{\"weight_map\":{\"w\":\"absent.safetensors\"}}", "absent.safetensors is not there"},
         {"{\"weight_map\":{\"w\":\"../part.safetensors\"}}", "beside the index"},
         {"{\"weight_map\":{\"w\":\"/etc/part.safetensors\"}}", "beside the index"},
         {"{\"weight_map\":{\"w\":7}}", "found number"},
@@ -430,8 +430,6 @@ static void test_damaged_indexes(void **state)
         {"{\"weight_map\":[]}", "found array"},
         {"{}", "found nothing"},
         {"{\"weight_map\":", "not valid JSON"},
-        {"{\"weight_map\":{\"w\":\"part.safetensors\",\"x\":\"other.safetensors\"}}", "twice"},
-        {"{\"weight_map\":{\"w\":\"third.safetensors\"}}", "no such tensor"},
     };
     put_file("part.safetensors", "{\"w\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1);
     put_file("other.safetensors", "{\"w\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1);
@@ -447,7 +445,62 @@ static void test_damaged_indexes(void **state)
     files_put(path, good, sizeof good - 1);
     ASSERT_OK(safetensors_open(&s, path, e));
     assert_int_equal(s->n_tensors, 2);
+    assert_int_equal(s->n_absent, 0);
     safetensors_close(s);
+}
+
+/* What an index lists and nobody may need does not keep the rest from being read; it is missed by name. */
+static void test_incomplete_indexes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *entries, *absent, *file, *why;
+        bool has_file;
+    } cases[] = {
+        {"\"w\":\"part.safetensors\",\"v\":\"absent.safetensors\"", "v", "absent.safetensors", "is not there",
+         false},
+        {"\"w\":\"part.safetensors\",\"v\":\"part.safetensors\"", "v", "part.safetensors", "no such tensor",
+         true},
+        {"\"w\":\"part.safetensors\",\"v\":\"cut.safetensors\"", "v", "cut.safetensors", "cut short", false},
+        {"\"w\":\"part.safetensors\",\"v\":\"pointer.safetensors\"", "v", "pointer.safetensors", "git LFS",
+         false},
+        {"\"w\":\"part.safetensors\",\"x\":\"other.safetensors\"", "w", "part.safetensors", "found it twice",
+         true},
+        {"\"w\":\"third.safetensors\"", "w", "third.safetensors", "no such tensor", true},
+        {"\"v\":\"part.safetensors\",\"t\":\"third.safetensors\"", "v", "part.safetensors", "found it in",
+         true},
+    };
+    static const char pointer[] = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n";
+    put_file("part.safetensors", "{\"w\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1);
+    put_file("other.safetensors",
+             "{\"w\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},"
+             "\"x\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}",
+             2);
+    put_file("third.safetensors",
+             "{\"v\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},"
+             "\"t\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}",
+             2);
+    put_file("cut.safetensors", "{\"v\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 0);
+    files_put(files_path("pointer.safetensors"), pointer, sizeof pointer - 1);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct safetensors *s = NULL;
+        const char *path = files_path("x.safetensors.index.json");
+        char *text = xasprintf("{\"weight_map\":{%s}}", cases[i].entries);
+        files_put(path, text, strlen(text));
+        ASSERT_OK(safetensors_open(&s, path, e));
+        assert_int_equal(s->n_absent, 1);
+        assert_string_equal(s->absent[0].name, cases[i].absent);
+        assert_string_equal(s->absent[0].file, cases[i].file);
+        assert_int_equal(s->absent[0].has_file, cases[i].has_file);
+        assert_null(safetensors_find(s, cases[i].absent));
+        const char *why = safetensors_why_absent(s, cases[i].absent);
+        assert_non_null(why);
+        if (!strstr(why, cases[i].why))
+            fail_msg("\"%s\" is not in: %s", cases[i].why, why);
+        assert_null(safetensors_why_absent(s, "no.such.tensor"));
+        safetensors_close(s);
+        free(text);
+    }
 }
 
 static void test_folders(void **state)
@@ -508,6 +561,7 @@ int main(void)
         cmocka_unit_test(test_damaged_headers),
         cmocka_unit_test(test_damaged_files),
         cmocka_unit_test(test_damaged_indexes),
+        cmocka_unit_test(test_incomplete_indexes),
         cmocka_unit_test(test_folders),
         cmocka_unit_test(test_shape_text),
     };
