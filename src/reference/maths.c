@@ -8,11 +8,28 @@
 #define LANES 16
 #define CONVERT_AT_ONCE 512
 
+/* Types that are wider than float32, or whose numbers need their scales. */
+static void read_wide(const struct st_tensor *t, int64_t begin, int64_t n, float *dst)
+{
+    double block[CONVERT_AT_ONCE];
+    for (int64_t done = 0; done < n;) {
+        int64_t part = n - done < CONVERT_AT_ONCE ? n - done : CONVERT_AT_ONCE;
+        bool ok = st_read_f64(t, begin + done, part, block, NULL);
+        for (int64_t i = 0; i < part; i++)
+            dst[done + i] = ok ? (float)block[i] : NAN; /* can't fail: the type was looked at on opening */
+        done += part;
+    }
+}
+
 /* Elements begin .. begin + n of a weight. Its bytes need not be aligned in the file. */
 static void read_elements(const struct st_tensor *t, int64_t begin, int64_t n, float *dst)
 {
     const uint8_t *from = t->data + (size_t)begin * st_dtype_bytes(t->dtype);
     uint16_t halves[CONVERT_AT_ONCE];
+    if (t->scale || t->dtype == ST_F64) {
+        read_wide(t, begin, n, dst);
+        return;
+    }
     if (t->dtype == ST_F32) {
         memcpy(dst, from, (size_t)n * sizeof *dst);
         return;
@@ -69,7 +86,7 @@ reference_dot_fn reference_dot_for(enum cpu_level level)
 }
 
 struct linear {
-    const struct st_tensor *weight;
+    const struct st_tensor *weight, *whole; /* the weight may be a view of a tensor that packs several */
     reference_dot_fn dot;
     const float *bias, *x;
     float *y, *rows;
@@ -86,7 +103,7 @@ static void linear_part(void *context, int i_thread, int n_threads)
     pool_split(n_rows, REFERENCE_ROWS, i_thread, n_threads, &begin, &end);
     for (int64_t row = begin; row < end; row += REFERENCE_ROWS) {
         int64_t n = end - row < REFERENCE_ROWS ? end - row : REFERENCE_ROWS;
-        read_elements(l->weight, row * columns, n * columns, rows);
+        read_elements(l->whole, l->first + row * columns, n * columns, rows);
         if (l->replacement)
             l->replacement->replace(l->replacement->context, l->handle, l->first + row * columns, n * columns,
                                     rows);
@@ -101,16 +118,18 @@ void reference_linear(struct reference_session *s, const struct st_tensor *weigh
                       const float *x, int64_t n, float *y)
 {
     struct linear l = {.weight = weight,
+                       .whole = weight,
                        .dot = s->reference->parts->dot,
                        .bias = bias,
                        .x = x,
                        .y = y,
                        .rows = s->rows,
                        .n = n};
+    if (s->replacement || weight->scale) {
+        l.whole = safetensors_find(s->reference->parts->tensors, weight->name);
+        l.first = (weight->data - l.whole->data) / (int64_t)st_dtype_bytes(weight->dtype);
+    }
     if (s->replacement) {
-        /* The weight may be a view of a tensor that packs several. */
-        const struct st_tensor *whole = reference_find(s->reference, weight->name);
-        l.first = (weight->data - whole->data) / (int64_t)st_dtype_bytes(weight->dtype);
         l.handle = s->replacement->find(s->replacement->context, weight->name, l.first, weight->n_elems);
         l.replacement = l.handle >= 0 ? s->replacement : NULL;
     }

@@ -1,4 +1,4 @@
-/* F8_E4M3 with block scales: every value, every block, and what can't be read. */
+/* F8_E4M3 with scales: every value, every shape of scales, and what can't be read. */
 #include "support.h"
 #include <math.h>
 #include "base/half.h"
@@ -110,6 +110,61 @@ static void test_blocks(void **state)
     }
 }
 
+/* Packed matrices and scales of every shape that checkpoints have: blocks, rows, matrices, one for all. */
+static void test_packed(void **state)
+{
+    (void)state;
+    enum { MATRICES = 3, ROWS = 130, COLUMNS = 140, N = MATRICES * ROWS * COLUMNS };
+    static const struct {
+        int rank; /* of the tensor: 3, or 2 for one matrix */
+        int scale_rank;
+        int64_t scale_shape[3];
+        int64_t n[3], block[3];
+    } cases[] = {
+        {3, 3, {3, 2, 2}, {3, 2, 2}, {1, 128, 128}},         {3, 3, {3, 1, 1}, {3, 1, 1}, {1, ROWS, COLUMNS}},
+        {3, 1, {3}, {3, 1, 1}, {1, ROWS, COLUMNS}},          {3, 3, {1, 1, 1}, {1, 1, 1}, {3, ROWS, COLUMNS}},
+        {3, 1, {1}, {1, 1, 1}, {3, ROWS, COLUMNS}},          {3, 0, {0}, {1, 1, 1}, {3, ROWS, COLUMNS}},
+        {3, 3, {3, ROWS, 1}, {3, ROWS, 1}, {1, 1, COLUMNS}}, {3, 2, {3, ROWS}, {3, ROWS, 1}, {1, 1, COLUMNS}},
+        {2, 2, {ROWS, 1}, {1, ROWS, 1}, {1, 1, COLUMNS}},    {2, 1, {ROWS}, {1, ROWS, 1}, {1, 1, COLUMNS}},
+        {2, 0, {0}, {1, 1, 1}, {1, ROWS, COLUMNS}},
+    };
+    static const int64_t wrong[][3] = {{2, 1, 1}, {3, 3, 2}, {3, 2, COLUMNS}, {1, 1, 3}};
+    static uint8_t data[N];
+    static double all[N];
+    static float scales[N];
+    for (int i = 0; i < N; i++) {
+        data[i] = (uint8_t)(i * 31 % 120);
+        scales[i] = (float)(1 + i % 61);
+    }
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0] + sizeof wrong / sizeof wrong[0]; k++) {
+        bool fits = k < sizeof cases / sizeof cases[0];
+        int rank = fits ? cases[k].rank : 3;
+        const int64_t shape[3] = {MATRICES, ROWS, COLUMNS};
+        struct safetensors *s = NULL;
+        struct st_writer *w = st_writer_new();
+        st_writer_add(w, "w", ST_F8_E4M3, shape + 3 - rank, rank, data);
+        if (fits)
+            st_writer_add(w, "w_scale_inv", ST_F32, cases[k].scale_shape, cases[k].scale_rank, scales);
+        else
+            st_writer_add(w, "w_scale_inv", ST_F32, wrong[k - sizeof cases / sizeof cases[0]], 3, scales);
+        ASSERT_OK(st_writer_write(w, PATH, e));
+        st_writer_free(w);
+        ASSERT_OK(safetensors_open(&s, PATH, e));
+        unlink(PATH);
+        const struct st_tensor *t = safetensors_find(s, "w");
+        assert_int_equal(t->scale != NULL, fits);
+        if (fits)
+            ASSERT_OK(st_read_f64(t, 0, t->n_elems, all, e));
+        for (int64_t i = 0; fits && i < t->n_elems; i++) {
+            int64_t at[3] = {i / COLUMNS / ROWS, i / COLUMNS % ROWS, i % COLUMNS}, index = 0;
+            for (int axis = 0; axis < 3; axis++)
+                index = index * cases[k].n[axis] + at[axis] / cases[k].block[axis];
+            assert_true(all[i] == expected_value(data[i]) * (double)scales[index]);
+        }
+        safetensors_close(s);
+    }
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -149,6 +204,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_packed),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
