@@ -24,37 +24,6 @@ static const struct arch_family *family_find(const char *model_type)
     return NULL;
 }
 
-/* Block sizes of an FP8 checkpoint: [128, 128], which is what published ones have. */
-static bool is_block_fp8(const cJSON *quantization, const char *method)
-{
-    const cJSON *block = json_get(quantization, "weight_block_size");
-    if (strcmp(method, "fp8") != 0 || !cJSON_IsArray(block) || cJSON_GetArraySize(block) != 2)
-        return false;
-    for (const cJSON *size = block->child; size; size = size->next) {
-        if (!cJSON_IsNumber(size) || size->valuedouble != ST_SCALE_BLOCK)
-            return false;
-    }
-    return true;
-}
-
-/* A checkpoint that another tool quantized holds packed integers where the families expect numbers; FP8 with
- * block scales is read as the numbers that it means. */
-static bool check_not_quantized(const struct arch_model *m, struct err *e)
-{
-    const cJSON *quantization = json_get(m->config, "quantization_config");
-    const char *method = "unknown";
-    if (!quantization || cJSON_IsNull(quantization))
-        return true;
-    if (!json_get_string(quantization, "quant_method", &method, arch_config_path(m), e))
-        return false;
-    if (is_block_fp8(quantization, method))
-        return true;
-    return err_set(e, ERR_UNSUPPORTED,
-                   "%s: quantization_config: the checkpoint is quantized (%s); milkit converts the "
-                   "unquantized one (BF16, F16 or F32), or FP8 with scales of blocks of %d x %d",
-                   arch_config_path(m), method, ST_SCALE_BLOCK, ST_SCALE_BLOCK);
-}
-
 static bool check_settings(const struct arch_model *m, struct err *e)
 {
     const struct arch_settings *s = &m->settings;
@@ -110,7 +79,9 @@ bool arch_open(struct arch_model **out, const char *checkpoint, const cJSON *con
     m->text_config = cJSON_IsObject(text_config) ? text_config : config;
     m->settings = *settings;
     m->tensor_used = ARENA_ARRAY(arena, bool, tensors->n_tensors + 1);
-    bool ok = find_family(m, e) && check_not_quantized(m, e) && m->family->open(m, e) && check_settings(m, e);
+    m->names = checkpoint_names_new(tensors);
+    bool ok = find_family(m, e) && checkpoint_check_layout(m->names, config, arch_config_path(m), e) &&
+              m->family->open(m, e) && check_settings(m, e);
     if (!ok) {
         arch_close(m);
         return false;
@@ -121,8 +92,10 @@ bool arch_open(struct arch_model **out, const char *checkpoint, const cJSON *con
 
 void arch_close(struct arch_model *m)
 {
-    if (m)
-        arena_free(m->arena);
+    if (!m)
+        return;
+    checkpoint_names_free(m->names);
+    arena_free(m->arena);
 }
 
 void arch_chunk_layers(const struct arch_model *m, int i_chunk, int64_t *begin, int64_t *end)
@@ -153,9 +126,9 @@ bool arch_get_size(const struct arch_model *m, const cJSON *object, const char *
 
 /* ---- tensors ---- */
 
-const struct st_tensor *arch_find_tensor(struct arch_model *m, const char *name)
+bool arch_has_tensor(const struct arch_model *m, const char *name)
 {
-    return safetensors_find(m->tensors, name);
+    return checkpoint_has(m->names, name);
 }
 
 static bool same_shape(const struct st_tensor *t, int rank, const int64_t *shape)
@@ -168,22 +141,22 @@ const struct st_tensor *arch_require_tensor(struct arch_model *m, const char *na
 {
     char expected[128], found[128];
     st_shape_text(expected, shape, rank);
-    const struct st_tensor *t = arch_find_tensor(m, name);
+    const struct st_tensor *t = checkpoint_find(m->names, name);
     if (!t) {
-        err_set(e, ERR_FORMAT, "%s: tensor %s is missing (expected shape %s)", m->tensors->path, name,
-                expected);
+        checkpoint_missing(m->names, name, rank, shape, e);
         return NULL;
     }
     if (!same_shape(t, rank, shape)) {
         st_shape_text(found, t->shape, t->rank);
-        err_set(e, ERR_FORMAT, "%s: tensor %s: expected shape %s, found %s", t->file, name, expected, found);
+        err_set(e, ERR_FORMAT, "%s: tensor %s: expected shape %s, found %s", t->file, t->name, expected,
+                found);
         return NULL;
     }
     if (t->dtype != ST_BF16 && t->dtype != ST_F16 && t->dtype != ST_F32 && t->dtype != ST_F64 && !t->scale) {
         const char *type_name = st_dtype_name(t->dtype);
         err_set(e, ERR_UNSUPPORTED,
-                "%s: tensor %s: expected BF16, F16, F32, F64 or F8_E4M3 with scales, found %s", t->file, name,
-                type_name ? type_name : "an unknown type");
+                "%s: tensor %s: expected BF16, F16, F32, F64 or F8_E4M3 with scales, found %s", t->file,
+                t->name, type_name ? type_name : "an unknown type");
         return NULL;
     }
     m->tensor_used[t - m->tensors->tensors] = true;

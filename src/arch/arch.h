@@ -8,6 +8,7 @@
 #define MILKIT_ARCH_ARCH_H
 
 #include "base/log.h"
+#include "format/checkpoint.h"
 #include "format/json.h"
 #include "format/meta.h"
 #include "format/safetensors.h"
@@ -28,7 +29,8 @@ struct arch_model {
     struct arena *arena;
     const char *checkpoint; /* folder, for messages */
     const struct safetensors *tensors;
-    const cJSON *config;      /* config.json, borrowed */
+    struct checkpoint_names *names; /* of the tensors */
+    const cJSON *config;            /* config.json, borrowed */
     const cJSON *text_config; /* the object with the text settings: config itself or config.text_config */
     struct arch_settings settings;
     /* common numbers, filled by the family */

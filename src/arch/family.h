@@ -9,8 +9,9 @@ extern const struct arch_family arch_qwen3, arch_qwen3_5, arch_gemma4;
 
 /* ---- tensors ---- */
 
-/* NULL when the checkpoint has no such tensor. */
-const struct st_tensor *arch_find_tensor(struct arch_model *m, const char *name);
+/* Tensors are asked for by their plain names, "model.layers.0....", whatever stands in front in the files. */
+/* See checkpoint_has. */
+bool arch_has_tensor(const struct arch_model *m, const char *name);
 /* The tensor, marked as used; missing, misshapen or of a type that can't become fp16: NULL with a message
  * that names file, tensor, expected and found. */
 const struct st_tensor *arch_require_tensor(struct arch_model *m, const char *name, int rank,

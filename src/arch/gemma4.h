@@ -35,7 +35,6 @@ struct gemma4_layer {
 };
 
 struct gemma4 {
-    const char *prefix; /* of the tensors: "model." or "model.language_model." */
     int64_t n_heads, intermediate_size, n_shared;
     bool double_wide; /* the MLP of layers that share keys and values */
     int64_t window;   /* keys that a local query sees, its own with them */

@@ -332,7 +332,7 @@ static bool find_layer(struct arch_model *m, const struct gemma4 *g, int64_t i, 
     struct gemma4_layer *l = &g->layers[i];
     const struct gemma4_attention *a = &g->kinds[l->kind];
     struct finder f = {.m = m, .ok = true, .e = e};
-    f.prefix = arena_printf(m->arena, "%slayers.%lld.", g->prefix, (long long)i);
+    f.prefix = arena_printf(m->arena, "model.layers.%lld.", (long long)i);
     int64_t h = m->hidden_size, width = g->n_heads * a->head_dim, kv_width = a->n_kv_heads * a->head_dim;
     int64_t size = g->intermediate_size * (l->is_shared && g->double_wide ? 2 : 1);
     const int64_t rows[GEMMA4_PROJECTIONS] = {width, kv_width, kv_width, h},
@@ -359,33 +359,9 @@ static bool find_layer(struct arch_model *m, const struct gemma4 *g, int64_t i, 
     return f.ok;
 }
 
-/* A checkpoint without any language model is told from one that lacks a tensor. */
-static bool check_has_text(const struct arch_model *m, struct err *e)
-{
-    static const char *const other[] = {"model.vision_tower.", "model.audio_tower.", "vision_tower.",
-                                        "audio_tower."};
-    for (int i = 0; i < m->tensors->n_tensors; i++) {
-        const char *name = m->tensors->tensors[i].name;
-        for (size_t k = 0; k < sizeof other / sizeof other[0]; k++) {
-            if (strncmp(name, other[k], strlen(other[k])) == 0)
-                return err_set(e, ERR_UNSUPPORTED,
-                               "%s: there is no text model (model.language_model.embed_tokens.weight), only "
-                               "vision or audio (%s), which milkit does not convert",
-                               m->tensors->path, name);
-        }
-    }
-    return true;
-}
-
 static bool find_tensors(struct arch_model *m, struct gemma4 *g, struct err *e)
 {
-    g->prefix = "model.language_model.";
-    if (!arch_find_tensor(m, "model.language_model.embed_tokens.weight")) {
-        g->prefix = "model.";
-        if (!arch_find_tensor(m, "model.embed_tokens.weight") && !check_has_text(m, e))
-            return false;
-    }
-    struct finder f = {.m = m, .prefix = g->prefix, .ok = true, .e = e};
+    struct finder f = {.m = m, .prefix = "model.", .ok = true, .e = e};
     g->embeddings = find(&f, "embed_tokens.weight", m->vocab_size, m->hidden_size);
     g->per_layer_table = find(&f, "embed_tokens_per_layer.weight", g->per_layer_rows, m->per_layer_inputs);
     g->model_projection = find(&f, "per_layer_model_projection.weight", m->per_layer_inputs, m->hidden_size);
@@ -395,7 +371,7 @@ static bool find_tensors(struct arch_model *m, struct gemma4 *g, struct err *e)
         return false;
     /* A stored head is used whatever tie_word_embeddings says. */
     g->head = g->embeddings;
-    if (!g->tie_word_embeddings || arch_find_tensor(m, "lm_head.weight")) {
+    if (!g->tie_word_embeddings || arch_has_tensor(m, "lm_head.weight")) {
         f.prefix = "";
         g->head = find(&f, "lm_head.weight", m->vocab_size, m->hidden_size);
         if (!g->head)

@@ -164,7 +164,7 @@ static bool find_tensors(struct arch_model *m, struct qwen3 *q, struct err *e)
     if (!q->norm)
         return false;
     q->head = q->embeddings;
-    if (!q->tie_word_embeddings || arch_find_tensor(m, "lm_head.weight")) {
+    if (!q->tie_word_embeddings || arch_has_tensor(m, "lm_head.weight")) {
         q->head = arch_require_tensor(m, "lm_head.weight", 2, table, e);
         if (!q->head)
             return q->tie_word_embeddings ? false

@@ -45,7 +45,6 @@ struct qwen3_5_layer {
 };
 
 struct qwen3_5 {
-    const char *prefix; /* of the tensors: "model." or "model.language_model." */
     int64_t n_heads, n_kv_heads, head_dim, rotary_dim;
     int64_t n_k, n_v, d_k, d_v, kernel, conv_dim; /* of the linear layers */
     int64_t intermediate_size;                    /* dense */

@@ -176,7 +176,6 @@ static bool check_chunk_size(const struct arch_settings *s, struct err *e)
 /* Finds one layer's tensors by the rest of their names. */
 struct finder {
     struct arch_model *m;
-    const char *prefix;
     int64_t layer;
     bool ok;
     struct err *e;
@@ -184,7 +183,7 @@ struct finder {
 
 static const char *full_name(const struct finder *f, const char *name)
 {
-    return arena_printf(f->m->arena, "%slayers.%lld.%s", f->prefix, (long long)f->layer, name);
+    return arena_printf(f->m->arena, "model.layers.%lld.%s", (long long)f->layer, name);
 }
 
 static const struct st_tensor *find(struct finder *f, const char *name, int rank, int64_t a, int64_t b,
@@ -258,7 +257,7 @@ static void find_experts(struct finder *f, const struct qwen3_5 *q, struct qwen3
     t->shared_gate = matrix(f, "mlp.shared_expert_gate.weight", 1, h);
     find_gated(f, "mlp.shared_expert", q->shared_size, &t->shared);
     /* Packed unless there is a tensor of the first expert. */
-    t->packed = !arch_find_tensor(f->m, full_name(f, "mlp.experts.0.gate_proj.weight"));
+    t->packed = !arch_has_tensor(f->m, full_name(f, "mlp.experts.0.gate_proj.weight"));
     t->n = t->packed ? 1 : n;
     t->gate = ARENA_ARRAY(f->m->arena, const struct st_tensor *, t->n);
     t->up = ARENA_ARRAY(f->m->arena, const struct st_tensor *, t->n);
@@ -282,7 +281,7 @@ static void find_experts(struct finder *f, const struct qwen3_5 *q, struct qwen3
 static bool find_layer(struct arch_model *m, const struct qwen3_5 *q, int64_t i, struct err *e)
 {
     struct qwen3_5_layer *l = &q->layers[i];
-    struct finder f = {.m = m, .prefix = q->prefix, .layer = i, .ok = true, .e = e};
+    struct finder f = {.m = m, .layer = i, .ok = true, .e = e};
     l->input_norm = vector(&f, "input_layernorm.weight", m->hidden_size);
     l->post_norm = vector(&f, "post_attention_layernorm.weight", m->hidden_size);
     if (l->is_full)
@@ -299,20 +298,15 @@ static bool find_layer(struct arch_model *m, const struct qwen3_5 *q, int64_t i,
 static bool find_tensors(struct arch_model *m, struct qwen3_5 *q, struct err *e)
 {
     int64_t table[2] = {m->vocab_size, m->hidden_size};
-    q->prefix = "model.language_model.";
-    if (!arch_find_tensor(m, "model.language_model.embed_tokens.weight"))
-        q->prefix = "model.";
-    q->embeddings =
-        arch_require_tensor(m, arena_printf(m->arena, "%sembed_tokens.weight", q->prefix), 2, table, e);
+    q->embeddings = arch_require_tensor(m, "model.embed_tokens.weight", 2, table, e);
     if (!q->embeddings)
         return false;
-    q->norm =
-        arch_require_tensor(m, arena_printf(m->arena, "%snorm.weight", q->prefix), 1, &m->hidden_size, e);
+    q->norm = arch_require_tensor(m, "model.norm.weight", 1, &m->hidden_size, e);
     if (!q->norm)
         return false;
     /* A stored head is used whatever tie_word_embeddings says. */
     q->head = q->embeddings;
-    if (!q->tie_word_embeddings || arch_find_tensor(m, "lm_head.weight")) {
+    if (!q->tie_word_embeddings || arch_has_tensor(m, "lm_head.weight")) {
         q->head = arch_require_tensor(m, "lm_head.weight", 2, table, e);
         if (!q->head)
             return q->tie_word_embeddings ? false

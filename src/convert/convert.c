@@ -146,7 +146,8 @@ static bool open_checkpoint(struct conversion *c, struct err *e)
         return err_set(e, ERR_IO, "%s: expected a checkpoint folder%s", o->checkpoint,
                        path_exists(o->checkpoint) ? "" : ", found nothing");
     char *path = path_join(o->checkpoint, "config.json");
-    bool ok = json_read_file(&c->config, path, CONFIG_BYTES_MAX, e);
+    bool ok =
+        checkpoint_check_folder(o->checkpoint, e) && json_read_file(&c->config, path, CONFIG_BYTES_MAX, e);
     free(path);
     return ok && safetensors_open(&c->tensors, o->checkpoint, e) &&
            arch_open(&c->model, o->checkpoint, c->config, c->tensors, &s, e);
@@ -518,6 +519,7 @@ static bool run(struct conversion *c, struct convert_report *report, struct err 
         (o->report_path && !check_report(o, e)) || !open_checkpoint(c, e))
         return false;
     c->prefix = o->prefix ? o->prefix : c->model->family->default_prefix;
+    checkpoint_say(c->tensors, c->config, o->checkpoint, o->log);
     warn_about_context(c);
     warn_about_quantization(o);
     /* Measuring may take hours: what can be refused is refused before. */

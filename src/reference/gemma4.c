@@ -30,7 +30,6 @@ struct layer {
 };
 
 struct gemma4 {
-    const char *prefix;
     int64_t n_heads, intermediate_size, window, per_layer_size;
     int64_t max_head_dim, max_kv_width, max_intermediate;
     float eps;
@@ -278,7 +277,7 @@ static bool find_layer(struct reference *r, const struct gemma4 *g, int64_t i, s
     int64_t n = l->intermediate_size;
     const int64_t rows[] = {width, kv_width, kv_width, h}, columns[] = {h, h, h, width};
     char prefix[64];
-    snprintf(prefix, sizeof prefix, "%slayers.%lld.", g->prefix, (long long)i);
+    snprintf(prefix, sizeof prefix, "model.layers.%lld.", (long long)i);
     for (int p = 0; p < N_PROJECTIONS; p++)
         if (!(l->is_shared && (p == K || p == V)) &&
             !weight(r, prefix, names[p], rows[p], columns[p], &l->projection[p], e))
@@ -307,7 +306,6 @@ static bool open_gemma4(struct reference *r, struct err *e)
     p->own = g;
     if (!read_settings(r, g, &tied, e))
         return false;
-    g->prefix = reference_find(r, "model.language_model.norm.weight") ? "model.language_model." : "model.";
     n_table_rows = r->vocab_size;
     if (!reference_get_size(r, "vocab_size_per_layer_input", SIZE_LIMIT, &n_table_rows, e))
         return false;
@@ -316,16 +314,15 @@ static bool open_gemma4(struct reference *r, struct err *e)
                        "%s: key vocab_size_per_layer_input: expected at least %lld, found %lld",
                        p->config_path, (long long)r->vocab_size, (long long)n_table_rows);
     int64_t all = r->n_layers * g->per_layer_size;
-    if (!weight(r, g->prefix, "embed_tokens", r->vocab_size, r->hidden_size, &g->embeddings, e) ||
-        !weight(r, g->prefix, "embed_tokens_per_layer", n_table_rows, all, &g->per_layer_table, e) ||
-        !weight(r, g->prefix, "per_layer_model_projection", all, r->hidden_size, &g->model_projection, e) ||
-        !vector(r, g->prefix, "per_layer_projection_norm.weight", g->per_layer_size, &g->projection_norm,
-                e) ||
-        !vector(r, g->prefix, "norm.weight", r->hidden_size, &g->norm, e))
+    if (!weight(r, "model.", "embed_tokens", r->vocab_size, r->hidden_size, &g->embeddings, e) ||
+        !weight(r, "model.", "embed_tokens_per_layer", n_table_rows, all, &g->per_layer_table, e) ||
+        !weight(r, "model.", "per_layer_model_projection", all, r->hidden_size, &g->model_projection, e) ||
+        !vector(r, "model.", "per_layer_projection_norm.weight", g->per_layer_size, &g->projection_norm, e) ||
+        !vector(r, "model.", "norm.weight", r->hidden_size, &g->norm, e))
         return false;
     /* A stored head is used whatever tie_word_embeddings says, as the published code does. */
     p->head = g->embeddings;
-    if ((!tied || reference_find(r, "lm_head.weight")) &&
+    if ((!tied || reference_has(r, "lm_head.weight")) &&
         !reference_require(r, "lm_head.weight", r->vocab_size, r->hidden_size, &p->head, e))
         return tied ? false : err_wrap(e, "untied embeddings (tie_word_embeddings)");
     for (int64_t i = 0; i < r->n_layers; i++)

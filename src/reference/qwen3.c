@@ -171,7 +171,7 @@ static bool open_qwen3(struct reference *r, struct err *e)
         return false;
     /* A stored head is used whatever tie_word_embeddings says, as the published code does. */
     p->head = q->embeddings;
-    if ((!tied || reference_find(r, "lm_head.weight")) &&
+    if ((!tied || reference_has(r, "lm_head.weight")) &&
         !reference_require(r, "lm_head.weight", r->vocab_size, r->hidden_size, &p->head, e))
         return tied ? false : err_wrap(e, "untied embeddings (tie_word_embeddings)");
     q->layers = ARENA_ARRAY(p->arena, struct layer, r->n_layers);

@@ -137,21 +137,21 @@ static bool read_settings(struct reference *r, struct qwen3_5 *q, bool *tied, bo
 
 /* ---- tensors ---- */
 
-static char *layer_name(const struct reference *r, const struct qwen3_5 *q, int64_t layer, const char *name)
+static char *layer_name(const struct reference *r, int64_t layer, const char *name)
 {
-    return arena_printf(r->parts->arena, "%slayers.%lld.%s", q->prefix, (long long)layer, name);
+    return arena_printf(r->parts->arena, "model.layers.%lld.%s", (long long)layer, name);
 }
 
-static bool layer_weight(struct reference *r, const struct qwen3_5 *q, int64_t layer, const char *name,
-                         int64_t rows, int64_t columns, const struct st_tensor **out, struct err *e)
+static bool layer_weight(struct reference *r, int64_t layer, const char *name, int64_t rows, int64_t columns,
+                         const struct st_tensor **out, struct err *e)
 {
-    return reference_require(r, layer_name(r, q, layer, name), rows, columns, out, e);
+    return reference_require(r, layer_name(r, layer, name), rows, columns, out, e);
 }
 
-static bool layer_vector(struct reference *r, const struct qwen3_5 *q, int64_t layer, const char *name,
-                         int64_t n, const float **out, struct err *e)
+static bool layer_vector(struct reference *r, int64_t layer, const char *name, int64_t n, const float **out,
+                         struct err *e)
 {
-    return reference_require_vector(r, layer_name(r, q, layer, name), n, out, e);
+    return reference_require_vector(r, layer_name(r, layer, name), n, out, e);
 }
 
 /* A norm's weight, which is stored minus one. */
@@ -171,17 +171,17 @@ static bool find_full(struct reference *r, const struct qwen3_5 *q, bool biases,
                       struct full_attention *f, struct err *e)
 {
     int64_t h = r->hidden_size, width = q->n_heads * q->head_dim, kv_width = q->n_kv_heads * q->head_dim;
-    if (biases && (!layer_vector(r, q, i, "self_attn.q_proj.bias", 2 * width, &f->query_bias, e) ||
-                   !layer_vector(r, q, i, "self_attn.k_proj.bias", kv_width, &f->key_bias, e) ||
-                   !layer_vector(r, q, i, "self_attn.v_proj.bias", kv_width, &f->value_bias, e) ||
-                   !layer_vector(r, q, i, "self_attn.o_proj.bias", h, &f->output_bias, e)))
+    if (biases && (!layer_vector(r, i, "self_attn.q_proj.bias", 2 * width, &f->query_bias, e) ||
+                   !layer_vector(r, i, "self_attn.k_proj.bias", kv_width, &f->key_bias, e) ||
+                   !layer_vector(r, i, "self_attn.v_proj.bias", kv_width, &f->value_bias, e) ||
+                   !layer_vector(r, i, "self_attn.o_proj.bias", h, &f->output_bias, e)))
         return false;
-    return layer_weight(r, q, i, "self_attn.q_proj.weight", 2 * width, h, &f->query, e) &&
-           layer_weight(r, q, i, "self_attn.k_proj.weight", kv_width, h, &f->key, e) &&
-           layer_weight(r, q, i, "self_attn.v_proj.weight", kv_width, h, &f->value, e) &&
-           layer_weight(r, q, i, "self_attn.o_proj.weight", h, width, &f->output, e) &&
-           norm_vector(r, layer_name(r, q, i, "self_attn.q_norm.weight"), q->head_dim, &f->query_norm, e) &&
-           norm_vector(r, layer_name(r, q, i, "self_attn.k_norm.weight"), q->head_dim, &f->key_norm, e);
+    return layer_weight(r, i, "self_attn.q_proj.weight", 2 * width, h, &f->query, e) &&
+           layer_weight(r, i, "self_attn.k_proj.weight", kv_width, h, &f->key, e) &&
+           layer_weight(r, i, "self_attn.v_proj.weight", kv_width, h, &f->value, e) &&
+           layer_weight(r, i, "self_attn.o_proj.weight", h, width, &f->output, e) &&
+           norm_vector(r, layer_name(r, i, "self_attn.q_norm.weight"), q->head_dim, &f->query_norm, e) &&
+           norm_vector(r, layer_name(r, i, "self_attn.k_norm.weight"), q->head_dim, &f->key_norm, e);
 }
 
 static bool find_linear(struct reference *r, const struct qwen3_5 *q, int64_t i, struct linear_attention *l,
@@ -190,16 +190,15 @@ static bool find_linear(struct reference *r, const struct qwen3_5 *q, int64_t i,
     int64_t h = r->hidden_size, width = q->n_v * q->d_v, conv_shape[3] = {q->conv_dim, 1, q->kernel};
     const struct st_tensor *conv;
     float *taps;
-    if (!layer_weight(r, q, i, "linear_attn.in_proj_qkv.weight", q->conv_dim, h, &l->qkv, e) ||
-        !layer_weight(r, q, i, "linear_attn.in_proj_z.weight", width, h, &l->z, e) ||
-        !layer_weight(r, q, i, "linear_attn.in_proj_a.weight", q->n_v, h, &l->a, e) ||
-        !layer_weight(r, q, i, "linear_attn.in_proj_b.weight", q->n_v, h, &l->b, e) ||
-        !layer_weight(r, q, i, "linear_attn.out_proj.weight", h, width, &l->output, e) ||
-        !layer_vector(r, q, i, "linear_attn.A_log", q->n_v, &l->a_log, e) ||
-        !layer_vector(r, q, i, "linear_attn.dt_bias", q->n_v, &l->dt_bias, e) ||
-        !layer_vector(r, q, i, "linear_attn.norm.weight", q->d_v, &l->norm, e) ||
-        !reference_require_shape(r, layer_name(r, q, i, "linear_attn.conv1d.weight"), 3, conv_shape, &conv,
-                                 e))
+    if (!layer_weight(r, i, "linear_attn.in_proj_qkv.weight", q->conv_dim, h, &l->qkv, e) ||
+        !layer_weight(r, i, "linear_attn.in_proj_z.weight", width, h, &l->z, e) ||
+        !layer_weight(r, i, "linear_attn.in_proj_a.weight", q->n_v, h, &l->a, e) ||
+        !layer_weight(r, i, "linear_attn.in_proj_b.weight", q->n_v, h, &l->b, e) ||
+        !layer_weight(r, i, "linear_attn.out_proj.weight", h, width, &l->output, e) ||
+        !layer_vector(r, i, "linear_attn.A_log", q->n_v, &l->a_log, e) ||
+        !layer_vector(r, i, "linear_attn.dt_bias", q->n_v, &l->dt_bias, e) ||
+        !layer_vector(r, i, "linear_attn.norm.weight", q->d_v, &l->norm, e) ||
+        !reference_require_shape(r, layer_name(r, i, "linear_attn.conv1d.weight"), 3, conv_shape, &conv, e))
         return false;
     taps = arena_try_alloc(r->parts->arena, (size_t)conv->n_elems, sizeof *taps, e);
     l->conv = taps;
@@ -210,8 +209,8 @@ static bool find_layer(struct reference *r, const struct qwen3_5 *q, bool biases
 {
     struct qwen3_5_layer *l = &q->layers[i];
     const char *post_norm = "post_attention_layernorm.weight";
-    return norm_vector(r, layer_name(r, q, i, "input_layernorm.weight"), r->hidden_size, &l->input_norm, e) &&
-           norm_vector(r, layer_name(r, q, i, post_norm), r->hidden_size, &l->post_norm, e) &&
+    return norm_vector(r, layer_name(r, i, "input_layernorm.weight"), r->hidden_size, &l->input_norm, e) &&
+           norm_vector(r, layer_name(r, i, post_norm), r->hidden_size, &l->post_norm, e) &&
            (l->is_full ? find_full(r, q, biases, i, &l->full, e) : find_linear(r, q, i, &l->linear, e)) &&
            reference_qwen3_5_find_mlp(r, q, i, l, e);
 }
@@ -222,16 +221,14 @@ static bool open_qwen3_5(struct reference *r, struct err *e)
     struct qwen3_5 *q = ARENA_NEW(p->arena, struct qwen3_5);
     bool tied = false, biases = false;
     p->own = q;
-    q->prefix =
-        reference_find(r, "model.language_model.embed_tokens.weight") ? "model.language_model." : "model.";
     if (!read_settings(r, q, &tied, &biases, e) ||
-        !reference_require(r, arena_printf(p->arena, "%sembed_tokens.weight", q->prefix), r->vocab_size,
-                           r->hidden_size, &q->embeddings, e) ||
-        !norm_vector(r, arena_printf(p->arena, "%snorm.weight", q->prefix), r->hidden_size, &q->norm, e))
+        !reference_require(r, "model.embed_tokens.weight", r->vocab_size, r->hidden_size, &q->embeddings,
+                           e) ||
+        !norm_vector(r, "model.norm.weight", r->hidden_size, &q->norm, e))
         return false;
     /* A stored head is used whatever tie_word_embeddings says, as the published code does. */
     p->head = q->embeddings;
-    if ((!tied || reference_find(r, "lm_head.weight")) &&
+    if ((!tied || reference_has(r, "lm_head.weight")) &&
         !reference_require(r, "lm_head.weight", r->vocab_size, r->hidden_size, &p->head, e))
         return tied ? false : err_wrap(e, "untied embeddings (tie_word_embeddings)");
     for (int64_t i = 0; i < r->n_layers; i++)

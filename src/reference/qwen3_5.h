@@ -37,7 +37,6 @@ struct qwen3_5_layer {
 };
 
 struct qwen3_5 {
-    const char *prefix;
     int64_t n_heads, n_kv_heads, head_dim, intermediate_size;
     int64_t n_k, n_v, d_k, d_v, kernel, conv_dim;
     bool is_moe;

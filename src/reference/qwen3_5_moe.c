@@ -62,7 +62,7 @@ bool reference_qwen3_5_find_mlp(struct reference *r, const struct qwen3_5 *q, in
 {
     struct experts *x = &l->experts;
     struct arena *a = r->parts->arena;
-    const char *name = arena_printf(a, "%slayers.%lld.mlp", q->prefix, (long long)i_layer);
+    const char *name = arena_printf(a, "model.layers.%lld.mlp", (long long)i_layer);
     if (!q->is_moe)
         return find_gated(r, name, q->intermediate_size, &l->mlp, e);
     if (!reference_require(r, arena_printf(a, "%s.gate.weight", name), q->n_experts, r->hidden_size,
@@ -74,7 +74,7 @@ bool reference_qwen3_5_find_mlp(struct reference *r, const struct qwen3_5 *q, in
     if (!find_gated(r, arena_printf(a, "%s.shared_expert", name), q->shared_size, &x->shared, e))
         return false;
     x->each = ARENA_ARRAY(a, struct gated, q->n_experts);
-    if (!reference_find(r, arena_printf(a, "%s.experts.0.gate_proj.weight", name)))
+    if (!reference_has(r, arena_printf(a, "%s.experts.0.gate_proj.weight", name)))
         return find_packed(r, q, name, x, e);
     for (int64_t i = 0; i < q->n_experts; i++) {
         if (!find_gated(r, arena_printf(a, "%s.experts.%lld", name, (long long)i), q->expert_size,

@@ -23,32 +23,33 @@ bool reference_get_size(const struct reference *r, const char *key, int64_t max,
                     (long long)*value));
 }
 
-const struct st_tensor *reference_find(const struct reference *r, const char *name)
+bool reference_has(const struct reference *r, const char *name)
 {
-    return safetensors_find(r->parts->tensors, name);
+    return checkpoint_has(r->parts->names, name);
 }
 
 bool reference_require_shape(struct reference *r, const char *name, int rank, const int64_t *shape,
                              const struct st_tensor **out, struct err *e)
 {
     struct reference_parts *p = r->parts;
-    const struct st_tensor *t = safetensors_find(p->tensors, name);
+    const struct st_tensor *t = checkpoint_find(p->names, name);
     char expected[128], found[128];
     *out = NULL;
     if (!t)
-        return err_set(e, ERR_FORMAT, "%s: tensor %s is missing", p->tensors->path, name);
+        return checkpoint_missing(p->names, name, rank, shape, e);
     bool same = t->rank == rank;
     for (int i = 0; i < rank && same; i++)
         same = t->shape[i] == shape[i];
     if (!same) {
         st_shape_text(expected, shape, rank);
         st_shape_text(found, t->shape, t->rank);
-        return err_set(e, ERR_FORMAT, "%s: tensor %s: expected shape %s, found %s", t->file, name, expected,
-                       found);
+        return err_set(e, ERR_FORMAT, "%s: tensor %s: expected shape %s, found %s", t->file, t->name,
+                       expected, found);
     }
-    if (t->dtype != ST_F16 && t->dtype != ST_BF16 && t->dtype != ST_F32)
-        return err_set(e, ERR_UNSUPPORTED, "%s: tensor %s: expected type F16, BF16 or F32, found %s", t->file,
-                       name, t->dtype_name);
+    if (t->dtype != ST_F16 && t->dtype != ST_BF16 && t->dtype != ST_F32 && t->dtype != ST_F64 && !t->scale)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "%s: tensor %s: expected type F16, BF16, F32, F64 or F8_E4M3 with scales, found %s",
+                       t->file, t->name, t->dtype_name);
     if (rank > 1 && shape[rank - 1] > p->max_columns)
         p->max_columns = shape[rank - 1];
     *out = t;
@@ -125,11 +126,14 @@ bool reference_open(struct reference **out, const char *checkpoint, const struct
                 path_exists(checkpoint) ? "a file" : "nothing");
         goto done;
     }
-    if (!json_read_file(&p->config, p->config_path, CONFIG_BYTES_MAX, e) || !find_family(p, e) ||
+    if (!checkpoint_check_folder(checkpoint, e) ||
+        !json_read_file(&p->config, p->config_path, CONFIG_BYTES_MAX, e) || !find_family(p, e) ||
         !safetensors_open(&p->tensors, checkpoint, e))
         goto done;
+    p->names = checkpoint_names_new(p->tensors);
     r->family = p->family->name;
-    if (!p->family->open(r, e) || !pool_new(&p->pool, options->n_threads, e))
+    if (!checkpoint_check_layout(p->names, p->config, p->config_path, e) || !p->family->open(r, e) ||
+        !pool_new(&p->pool, options->n_threads, e))
         goto done;
     *out = r;
     r = NULL;
@@ -145,6 +149,7 @@ void reference_close(struct reference *r)
         return;
     struct reference_parts *p = r->parts;
     pool_free(p->pool);
+    checkpoint_names_free(p->names);
     safetensors_close(p->tensors);
     cJSON_Delete(p->config);
     free(p->config_path);

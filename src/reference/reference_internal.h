@@ -5,6 +5,7 @@
 
 #include "base/cpu.h"
 #include "base/pool.h"
+#include "format/checkpoint.h"
 #include "format/json.h"
 #include "format/safetensors.h"
 #include "reference/reference.h"
@@ -41,6 +42,7 @@ struct reference_parts {
     cJSON *config;
     const cJSON *text; /* the text settings: config, or its text_config */
     struct safetensors *tensors;
+    struct checkpoint_names *names; /* of the tensors */
     struct pool *pool;
     reference_dot_fn dot; /* of the instruction set in use */
     struct log *log;
@@ -76,7 +78,8 @@ void reference_show(struct reference_session *s, int64_t layer, int64_t n, const
 bool reference_get_size(const struct reference *r, const char *key, int64_t max, int64_t *value,
                         struct err *e) MUST_CHECK;
 /* NULL when absent */
-const struct st_tensor *reference_find(const struct reference *r, const char *name);
+/* Tensors are asked for by their plain names, "model.layers.0....", whatever stands in front in the files. */
+bool reference_has(const struct reference *r, const char *name); /* see checkpoint_has */
 /* A weight of shape [rows, columns], or a vector [rows] when columns is 0, in F16, BF16 or F32. */
 bool reference_require(struct reference *r, const char *name, int64_t rows, int64_t columns,
                        const struct st_tensor **out, struct err *e) MUST_CHECK;

@@ -1,4 +1,4 @@
-/* Checkpoints of tests/data/models with some numbers changed. */
+/* Checkpoints of tests/data/models with some numbers or names changed. */
 #ifndef MILKIT_TESTS_EDITED_CHECKPOINT_H
 #define MILKIT_TESTS_EDITED_CHECKPOINT_H
 
@@ -57,6 +57,41 @@ static inline char *edited_checkpoint(const char *model, const char *name, const
     free(config);
     free(copy);
     free(weights);
+    free(out);
+    return to;
+}
+
+/* The new name of a tensor in dst, or false: it is left out. */
+typedef bool (*rename_tensor)(void *context, const char *name, char dst[256]);
+
+/* A folder below packages_scratch with config.json and the tensors under other names, in one file; heap. config: NULL,
+ * or what stands in place of the model's. */
+static inline char *renamed_checkpoint(const char *model, const char *name, const char *config,
+                                       rename_tensor rename_one, void *context)
+{
+    char *from = xasprintf("%s/models/%s", MILKIT_TEST_DATA, model), *to = path_join(packages_scratch, name);
+    char *config_path = path_join(from, "config.json"), *copy = path_join(to, "config.json"),
+         *out = path_join(to, "model.safetensors"), *text = NULL;
+    size_t n = 0;
+    struct safetensors *s = NULL;
+    struct st_writer *w = st_writer_new();
+    ASSERT_OK(folder_make(to, e));
+    ASSERT_OK(file_read(&text, &n, config_path, 1 << 20, e));
+    ASSERT_OK(file_write(copy, config ? config : text, config ? strlen(config) : n, e));
+    ASSERT_OK(safetensors_open(&s, from, e));
+    for (int i = 0; i < s->n_tensors; i++) {
+        const struct st_tensor *t = &s->tensors[i];
+        char new_name[256];
+        if (rename_one(context, t->name, new_name))
+            st_writer_add(w, new_name, t->dtype, t->shape, t->rank, t->data);
+    }
+    ASSERT_OK(st_writer_write(w, out, e));
+    st_writer_free(w);
+    safetensors_close(s);
+    free(text);
+    free(from);
+    free(config_path);
+    free(copy);
     free(out);
     return to;
 }
