@@ -19,7 +19,9 @@ struct arch_settings {
     int64_t batch_size;     /* tokens of a prefill call */
     int n_chunks;
     int split_lm_head;
-    int gdn_chunk; /* 0: the family's default */
+    int gdn_chunk;    /* 0: the family's default */
+    bool exact_norms; /* Qwen3.5: gains 1 + w as the sum of two fp16 numbers, not one */
+    bool exact_topk;  /* exactly k experts, also where weights of the router are equal at the k-th place */
 };
 
 struct arch_family;

@@ -305,13 +305,10 @@ struct mil_var *block_repeat_heads(struct mil_builder *b, struct mil_var *x, int
 }
 
 struct mil_var *block_rope_rows(struct mil_builder *b, const struct mil_value *table,
-                                const struct mil_value *rest, struct mil_var *position_ids, const char *name)
+                                struct mil_var *position_ids, const char *name)
 {
     static const int32_t axes[] = {0, 1};
     struct mil_var *rows = block_gather(b, table, position_ids, name, NULL);
-    if (rest)
-        rows = block_binary(b, "add", rows,
-                            block_gather(b, rest, position_ids, suffixed(b, name, "rest"), NULL), NULL);
     return with_axes(b, "expand_dims", rows, axes, 2);
 }
 

@@ -65,9 +65,9 @@ struct mil_var *block_to_heads(struct mil_builder *b, struct mil_var *x, int64_t
 struct mil_var *block_from_heads(struct mil_builder *b, struct mil_var *x);
 /* [1, h, S, d] -> [1, h * n, S, d], each head n times in a row */
 struct mil_var *block_repeat_heads(struct mil_builder *b, struct mil_var *x, int64_t n);
-/* Rows of a cos or sin table at the positions [T], as [1, 1, T, pairs]; rest: a table that is added, or NULL */
+/* Rows of a cos or sin table at the positions [T], as [1, 1, T, pairs] */
 struct mil_var *block_rope_rows(struct mil_builder *b, const struct mil_value *table,
-                                const struct mil_value *rest, struct mil_var *position_ids, const char *name);
+                                struct mil_var *position_ids, const char *name);
 /* Rotate-half of the first `span` of d dimensions; cos and sin [1, 1, T, pairs], pairs <= span / 2 turn. */
 struct mil_var *block_rope(struct mil_builder *b, struct mil_var *x, struct mil_var *cos, struct mil_var *sin,
                            int64_t span, const char *name);

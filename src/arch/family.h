@@ -81,9 +81,6 @@ void arch_set_rope(struct arch_model *m, double theta, double stretch, int64_t d
 /* fp16 [rows, n_pairs]: row p holds cos or sin of p * inverse_frequency. r must outlive the model. */
 const struct mil_value *arch_rope_table(struct mil_model *out, const struct arch_rope *r, bool is_sine,
                                         int64_t rows);
-/* What the rounding of that table to fp16 loses. */
-const struct mil_value *arch_rope_rest(struct mil_model *out, const struct arch_rope *r, bool is_sine,
-                                       int64_t rows);
 
 /* ---- description ---- */
 

@@ -106,10 +106,7 @@ struct chunk_values {
     int64_t begin, end; /* layers */
     bool is_last;
     bool has_kind[GEMMA4_KINDS], writes_local;
-    /* The tables, and what fp16 loses of them: scores have no scale here, so they are large, and a rounded angle
-     * shows. */
-    const struct mil_value *cos[GEMMA4_KINDS], *sin[GEMMA4_KINDS], *cos_rest[GEMMA4_KINDS],
-        *sin_rest[GEMMA4_KINDS];
+    const struct mil_value *cos[GEMMA4_KINDS], *sin[GEMMA4_KINDS];
     const struct mil_value *norm;
     struct gemma4_cache_values cache;
     struct layer_values *layers; /* [end - begin] */
@@ -153,8 +150,6 @@ static void make_values(struct arch_model *m, int i_chunk, struct mil_model *out
         int64_t rows = m->settings.context_length;
         c->cos[k] = arch_rope_table(out, rope, false, rows);
         c->sin[k] = arch_rope_table(out, rope, true, rows);
-        c->cos_rest[k] = arch_rope_rest(out, rope, false, rows);
-        c->sin_rest[k] = arch_rope_rest(out, rope, true, rows);
     }
     if (c->has_kind[GEMMA4_LOCAL])
         c->cache = gemma4_cache_values(m, out);
@@ -324,8 +319,8 @@ static bool build_function(const struct arch_model *m, const struct chunk_values
             x = in.state[k] ? block_touch_state(b, x, in.state[k]) : x;
             continue;
         }
-        in.cos[k] = block_rope_rows(b, c->cos[k], c->cos_rest[k], position_ids, cos_names[k]);
-        in.sin[k] = block_rope_rows(b, c->sin[k], c->sin_rest[k], position_ids, sin_names[k]);
+        in.cos[k] = block_rope_rows(b, c->cos[k], position_ids, cos_names[k]);
+        in.sin[k] = block_rope_rows(b, c->sin[k], position_ids, sin_names[k]);
     }
     in.mask[GEMMA4_GLOBAL] = causal_mask;
     if (c->has_kind[GEMMA4_LOCAL]) {

@@ -288,7 +288,7 @@ static bool read_config(struct arch_model *m, struct gemma4 *g, struct err *e)
     if (!(g->rms_norm_eps >= 0 && g->rms_norm_eps < 1))
         return err_set(e, ERR_FORMAT, "%s: key rms_norm_eps: expected a small positive number, found %g",
                        where, g->rms_norm_eps);
-    /* The package multiplies by the cap and by its inverse in fp16. */
+    /* The package divides and multiplies by the cap in fp16. */
     const cJSON *cap = json_get(c, "final_logit_softcapping");
     if (cap && !cJSON_IsNull(cap) && !(g->softcap >= 0.001 && g->softcap <= 10000))
         return err_set(e, ERR_FORMAT, "%s: key final_logit_softcapping: expected 0.001 to 10000, found %g",

@@ -77,9 +77,9 @@ bool arch_build_capped_head(struct arch_model *m, const struct st_tensor *weight
     buf_init(&sizes, (size_t)1 << 20);
     struct mil_var *x = mil_build_input(b, "hidden_states", MIL_FP16, 3, hidden_shape);
     /* The division by the cap is done once here: behind the products it would be one for every logit, and
-     * compilers would fold it into the weights. */
+     * compilers would fold it into the weights. A division, because fp16 has 30 and has not 1/30. */
     if (cap > 0)
-        x = block_scale(b, x, 1.0 / cap, NULL);
+        x = block_binary(b, "real_div", x, mil_build_f16(b, cap, NULL), NULL);
     x = block_to_channels(b, x);
     for (int i = 0; i < n; i++) {
         int64_t size = arch_head_part(m->vocab_size, n, i);

@@ -332,8 +332,8 @@ static bool build_function(const struct arch_model *m, const struct chunk_values
     in.mask = mil_build_input(b, "causal_mask", MIL_FP16, 4, mask_shape);
     in.position = mil_build_input(b, "current_pos", MIL_INT32, 1, &one);
     in.state = mil_build_state(b, STATE_NAME, MIL_FP16, 4, cache_shape);
-    in.cos = block_rope_rows(b, c->cos, NULL, position_ids, "rope_cos");
-    in.sin = block_rope_rows(b, c->sin, NULL, position_ids, "rope_sin");
+    in.cos = block_rope_rows(b, c->cos, position_ids, "rope_cos");
+    in.sin = block_rope_rows(b, c->sin, position_ids, "rope_sin");
     for (int64_t i = c->begin; i < c->end; i++) {
         const struct layer_values *w = &c->layers[i - c->begin];
         struct mil_var *y =

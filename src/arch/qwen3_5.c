@@ -32,7 +32,7 @@ static void fill_states(const struct arch_model *m, struct arch_state states[N_S
 
 /* ---- weights of a chunk ---- */
 
-/* 1 + w in two parts: rounded to fp16 alone it would cost more than everything else that is rounded. */
+/* 1 + w, and what fp16 loses of it where the settings want exact norms (else NULL). */
 struct norm_values {
     const struct mil_value *weight, *rest;
 };
@@ -77,15 +77,19 @@ static const struct mil_value *query_part(struct mil_model *out, const struct qw
     return arch_layout_weight(out, &l, t->rank == 2 ? 4 : 1, dims);
 }
 
-static struct norm_values make_norm(struct mil_model *out, const struct st_tensor *t)
+static struct norm_values make_norm(const struct arch_model *m, struct mil_model *out,
+                                    const struct st_tensor *t)
 {
-    return (struct norm_values){.weight = arch_vector(out, t, ARCH_ONE_PLUS),
-                                .rest = arch_vector(out, t, ARCH_ONE_PLUS_REST)};
+    struct norm_values v = {.weight = arch_vector(out, t, ARCH_ONE_PLUS)};
+    if (m->settings.exact_norms)
+        v.rest = arch_vector(out, t, ARCH_ONE_PLUS_REST);
+    return v;
 }
 
-static struct full_values make_full(const struct qwen3_5 *q, const struct qwen3_5_full *t,
+static struct full_values make_full(const struct arch_model *m, const struct qwen3_5_full *t,
                                     struct mil_model *out)
 {
+    const struct qwen3_5 *q = m->own;
     return (struct full_values){.q = query_part(out, q, t->projection[QWEN3_5_Q], false),
                                 .gate = query_part(out, q, t->projection[QWEN3_5_Q], true),
                                 .k = arch_linear(out, t->projection[QWEN3_5_K], ARCH_KEEP),
@@ -96,8 +100,8 @@ static struct full_values make_full(const struct qwen3_5 *q, const struct qwen3_
                                 .k_bias = arch_vector(out, t->bias[QWEN3_5_K], ARCH_KEEP),
                                 .v_bias = arch_vector(out, t->bias[QWEN3_5_V], ARCH_KEEP),
                                 .o_bias = arch_vector(out, t->bias[QWEN3_5_O], ARCH_KEEP),
-                                .q_norm = make_norm(out, t->q_norm),
-                                .k_norm = make_norm(out, t->k_norm)};
+                                .q_norm = make_norm(m, out, t->q_norm),
+                                .k_norm = make_norm(m, out, t->k_norm)};
 }
 
 static void make_values(struct arch_model *m, int i_chunk, struct mil_model *out, struct chunk_values *c)
@@ -108,16 +112,16 @@ static void make_values(struct arch_model *m, int i_chunk, struct mil_model *out
     c->cos = arch_rope_table(out, &q->rope, false, m->settings.context_length);
     c->sin = arch_rope_table(out, &q->rope, true, m->settings.context_length);
     if (c->is_last)
-        c->norm = make_norm(out, q->norm);
+        c->norm = make_norm(m, out, q->norm);
     c->chunked = qwen3_5_chunked_constants(qwen3_5_chunk_size(&m->settings), out);
     c->layers = ARENA_ARRAY(out->arena, struct layer_values, c->end - c->begin);
     for (int64_t i = c->begin; i < c->end; i++) {
         const struct qwen3_5_layer *t = &q->layers[i];
         struct layer_values *v = &c->layers[i - c->begin];
-        v->input_norm = make_norm(out, t->input_norm);
-        v->post_norm = make_norm(out, t->post_norm);
+        v->input_norm = make_norm(m, out, t->input_norm);
+        v->post_norm = make_norm(m, out, t->post_norm);
         if (t->is_full)
-            v->full = make_full(q, &t->full, out);
+            v->full = make_full(m, &t->full, out);
         else
             v->linear = qwen3_5_linear_values(m, &t->linear, out);
         v->mlp = qwen3_5_mlp_values(m, t, out);
@@ -136,7 +140,8 @@ struct layer_inputs {
 static struct mil_var *rms_norm(const struct qwen3_5 *c, struct mil_builder *b, struct mil_var *x,
                                 const struct norm_values *norm, const char *name)
 {
-    return block_rms_norm_split(b, x, norm->weight, norm->rest, c->rms_norm_eps, name);
+    return norm->rest ? block_rms_norm_split(b, x, norm->weight, norm->rest, c->rms_norm_eps, name)
+                      : block_rms_norm(b, x, norm->weight, c->rms_norm_eps, name);
 }
 
 static struct mil_var *normed_heads(const struct qwen3_5 *c, struct mil_builder *b, int64_t i,
@@ -223,8 +228,8 @@ static bool build_function(const struct arch_model *m, const struct chunk_values
     in.position = mil_build_input(b, "current_pos", MIL_INT32, 1, &one);
     for (int i = 0; i < N_STATES; i++)
         in.states[i] = mil_build_state(b, states[i].name, MIL_FP16, states[i].rank, states[i].shape);
-    in.cos = block_rope_rows(b, c->cos, NULL, position_ids, "rope_cos");
-    in.sin = block_rope_rows(b, c->sin, NULL, position_ids, "rope_sin");
+    in.cos = block_rope_rows(b, c->cos, position_ids, "rope_cos");
+    in.sin = block_rope_rows(b, c->sin, position_ids, "rope_sin");
     in.order = qwen3_5_expert_order(m, t, out);
     x = touch_unused(q, c, b, &in, x);
     for (int64_t i = c->begin; i < c->end && !mil_builder_failed(b); i++)

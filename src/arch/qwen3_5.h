@@ -109,10 +109,11 @@ struct qwen3_5_mlp_values {
 struct qwen3_5_mlp_values qwen3_5_mlp_values(const struct arch_model *m, const struct qwen3_5_layer *t,
                                              struct mil_model *out);
 /* [1, E, 1, T] of E, E - 1, .. 1 for every token: which of equal experts goes first. As wide as the numbers it
- * stands beside, because some readers take the type of a select from its two values alone. NULL when dense. */
+ * stands beside, because some readers take the type of a select from its two values alone. NULL but where the
+ * settings want exact experts. */
 const struct mil_value *qwen3_5_expert_order(const struct arch_model *m, int64_t n_tokens,
                                              struct mil_model *out);
-/* x [1, T, H] normed -> [1, T, H]; order: of T tokens */
+/* x [1, T, H] normed -> [1, T, H]; order: of T tokens, or NULL */
 struct mil_var *qwen3_5_build_mlp(const struct arch_model *m, struct mil_builder *b, int64_t layer,
                                   const struct qwen3_5_mlp_values *w, const struct mil_value *order,
                                   struct mil_var *x);

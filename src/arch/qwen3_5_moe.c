@@ -56,7 +56,7 @@ const struct mil_value *qwen3_5_expert_order(const struct arch_model *m, int64_t
                                              struct mil_model *out)
 {
     const struct qwen3_5 *q = m->own;
-    if (!q->is_moe)
+    if (!q->is_moe || !m->settings.exact_topk)
         return NULL;
     int64_t n = q->n_experts, dims[4] = {1, n, 1, n_tokens};
     f16 *order = xmalloc(sizeof *order * (size_t)(n * n_tokens));
@@ -117,10 +117,22 @@ static struct mil_var *gated(struct mil_builder *b, int64_t layer, const char *n
                         qwen3_5_name(b, layer, arena_printf(mil_builder_arena(b), "%s_down_proj", name)));
 }
 
-/* probability [1, E, 1, T] -> the k largest of each token over their sum, 0 for the others. One expert a
- * round, among equals the one with the lowest index: exactly k, however fp16 rounds. */
-static struct mil_var *top_weights(struct mil_builder *b, int64_t k, struct mil_var *probability,
-                                   struct mil_var *order, const char *name)
+/* probability [1, E, 1, T] -> those not below the k-th largest of each token, as a bool. k - 1 rounds take away the
+ * largest, and equal ones with it: where fp16 makes weights equal, more than k can stay. */
+static struct mil_var *above_threshold(struct mil_builder *b, int64_t k, struct mil_var *probability)
+{
+    struct mil_var *taken = mil_build_f16(b, -1.0, NULL), *left = probability;
+    for (int64_t i = 0; i + 1 < k && !mil_builder_failed(b); i++) {
+        struct mil_var *largest = block_reduce(b, "reduce_max", left, 1);
+        left = block_select(b, block_binary(b, "greater_equal", left, largest, NULL), taken, left);
+    }
+    struct mil_var *threshold = block_reduce(b, "reduce_max", left, 1);
+    return block_binary(b, "greater_equal", probability, threshold, NULL);
+}
+
+/* The same for exactly k, however fp16 rounds: one expert a round, among equals the one with the lowest index. */
+static struct mil_var *first_of_equals(struct mil_builder *b, int64_t k, struct mil_var *probability,
+                                       struct mil_var *order)
 {
     struct mil_var *zero = mil_build_f16(b, 0.0, NULL), *taken = mil_build_f16(b, -1.0, NULL);
     struct mil_var *left = probability, *keep = NULL;
@@ -134,7 +146,18 @@ static struct mil_var *top_weights(struct mil_builder *b, int64_t k, struct mil_
             left = block_select(b, hit, taken, left);
         keep = keep ? block_binary(b, "logical_or", keep, hit, NULL) : hit;
     }
-    struct mil_var *w = block_select(b, keep, probability, zero);
+    return keep;
+}
+
+/* probability [1, E, 1, T] -> the k largest of each token over their sum, 0 for the others; order: NULL for the
+ * threshold. */
+static struct mil_var *top_weights(struct mil_builder *b, int64_t k, struct mil_var *probability,
+                                   const struct mil_value *order, const char *name)
+{
+    struct mil_var *keep = order
+                               ? first_of_equals(b, k, probability, mil_build_const(b, order, "expert_order"))
+                               : above_threshold(b, k, probability);
+    struct mil_var *w = block_select(b, keep, probability, mil_build_f16(b, 0.0, NULL));
     return block_binary(b, "real_div", w, block_reduce(b, "reduce_sum", w, 1), name);
 }
 
@@ -162,9 +185,8 @@ static struct mil_var *experts(struct mil_builder *b, const struct qwen3_5 *q, i
                                struct mil_var *x)
 {
     struct mil_var *router = block_linear(b, x, w->router, NULL, qwen3_5_name(b, layer, "mlp_router"));
-    struct mil_var *weights =
-        top_weights(b, q->n_chosen, block_softmax(b, router, 1), mil_build_const(b, order, "expert_order"),
-                    qwen3_5_name(b, layer, "mlp_router_weights"));
+    struct mil_var *weights = top_weights(b, q->n_chosen, block_softmax(b, router, 1), order,
+                                          qwen3_5_name(b, layer, "mlp_router_weights"));
     struct mil_var *y = NULL;
     for (int i = 0; i < w->n_groups && !mil_builder_failed(b); i++) {
         struct mil_var *part = expert_group(b, q, layer, i, w, x, weights);

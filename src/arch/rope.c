@@ -1,8 +1,7 @@
 /* Rotary embedding: settings of config.json in both spellings, frequencies, and the cos and sin tables.
  *
  * The reference computes frequencies and angles in float32; that product is imitated here, because "better"
- * angles move away from it at long contexts. cos and sin are then taken in double and rounded to fp16 once; a second
- * table can hold what that rounding loses.
+ * angles move away from it at long contexts. cos and sin are then taken in double and rounded to fp16 once.
  */
 #include "arch/family.h"
 #include <math.h>
@@ -195,39 +194,24 @@ static bool produce_rope(const struct mil_weight *w, int64_t begin, int64_t n, v
     (void)e;
     const struct arch_rope *r = w->context;
     f16 *to = dst;
-    bool is_sine = w->arg[0] != 0, is_rest = w->arg[1] != 0;
+    bool is_sine = w->arg[0] != 0;
     for (int64_t i = 0; i < n; i++) {
         int64_t position = (begin + i) / r->n_pairs, pair = (begin + i) % r->n_pairs;
         float angle = (float)position * r->inverse_frequency[pair];
         double v = (is_sine ? sin((double)angle) : cos((double)angle)) * r->attention_factor;
         to[i] = f64_to_f16(v);
-        if (is_rest)
-            to[i] = f64_to_f16(v - (double)f16_to_f32(to[i]));
     }
     return true;
-}
-
-static const struct mil_value *table(struct mil_model *out, const struct arch_rope *r, bool is_sine,
-                                     bool is_rest, int64_t rows)
-{
-    static const char *const names[2][2] = {{"rope cos table", "rope cos rests"},
-                                            {"rope sin table", "rope sin rests"}};
-    struct mil_weight w = {
-        .name = names[is_sine][is_rest], .produce = produce_rope, .context = r, .factor = 1.0};
-    w.arg[0] = is_sine;
-    w.arg[1] = is_rest;
-    int64_t dims[2] = {rows, r->n_pairs};
-    return mil_value_new_weight(out, MIL_FP16, 2, dims, &w);
 }
 
 const struct mil_value *arch_rope_table(struct mil_model *out, const struct arch_rope *r, bool is_sine,
                                         int64_t rows)
 {
-    return table(out, r, is_sine, false, rows);
-}
-
-const struct mil_value *arch_rope_rest(struct mil_model *out, const struct arch_rope *r, bool is_sine,
-                                       int64_t rows)
-{
-    return table(out, r, is_sine, true, rows);
+    struct mil_weight w = {.name = is_sine ? "rope sin table" : "rope cos table",
+                           .produce = produce_rope,
+                           .context = r,
+                           .factor = 1.0};
+    w.arg[0] = is_sine;
+    int64_t dims[2] = {rows, r->n_pairs};
+    return mil_value_new_weight(out, MIL_FP16, 2, dims, &w);
 }

@@ -199,6 +199,7 @@ static bool read_rope(struct reference *r, struct gemma4 *g, bool is_global, str
     rope->n_pairs = dim / 2;
     rope->inverse_frequency = ARENA_ARRAY(r->parts->arena, float, rope->n_pairs);
     rope->attention_factor = 1;
+    rope->is_fp16 = r->parts->fp16_constants;
     for (int64_t i = 0; i < n_turning; i++) {
         float exponent = (float)(2 * i) / (float)dim;
         rope->inverse_frequency[i] =
@@ -482,7 +483,7 @@ static void embed(struct reference_session *s, const int32_t *tokens, int64_t n)
     struct work *w = s->own;
     int64_t h = r->hidden_size, all = r->n_layers * g->per_layer_size;
     float root = (float)sqrt((double)h), per_layer_root = (float)sqrt((double)g->per_layer_size);
-    float inverse_root = (float)(1.0 / sqrt((double)h)), half_root = (float)sqrt(0.5);
+    float inverse_root = (float)(1.0 / sqrt((double)h)), half_root = reference_constant(r, sqrt(0.5));
     for (int k = 0; k < 2; k++)
         for (int64_t t = 0; t < n; t++) {
             int64_t at = t * g->rope[k].n_pairs;

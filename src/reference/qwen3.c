@@ -272,7 +272,8 @@ static void attention_block(struct reference_session *s, const struct qwen3 *q, 
                                     .n_heads = q->n_heads,
                                     .n_kv_heads = q->n_kv_heads,
                                     .dim = q->head_dim,
-                                    .scale = (float)(1.0 / sqrt((double)q->head_dim))};
+                                    .scale =
+                                        reference_constant(s->reference, 1.0 / sqrt((double)q->head_dim))};
     reference_attend(r->parts, &a);
     reference_linear(s, l->projection[O], l->bias[O], w->attention, n, w->h);
     reference_add(s->stream, w->h, n * r->hidden_size);

@@ -162,7 +162,7 @@ static bool norm_vector(struct reference *r, const char *name, int64_t n, const 
         return false;
     float *weight = ARENA_ARRAY(r->parts->arena, float, n);
     for (int64_t i = 0; i < n; i++)
-        weight[i] = 1.0f + stored[i];
+        weight[i] = reference_constant(r, 1.0 + (double)stored[i]);
     *out = weight;
     return true;
 }
@@ -389,7 +389,7 @@ static void full_attention(struct reference_session *s, const struct qwen3_5 *q,
                                     .n_heads = q->n_heads,
                                     .n_kv_heads = q->n_kv_heads,
                                     .dim = d,
-                                    .scale = (float)(1.0 / sqrt((double)d))};
+                                    .scale = reference_constant(s->reference, 1.0 / sqrt((double)d))};
     reference_attend(s->reference->parts, &a);
     for (int64_t i = 0; i < n * q->n_heads; i++)
         for (int64_t k = 0; k < d; k++)

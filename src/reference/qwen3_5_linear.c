@@ -56,6 +56,7 @@ struct recurrence {
     const struct linear_attention *l;
     float *memory;
     int64_t n;
+    const struct reference *reference;
 };
 
 /* One value head through all tokens. */
@@ -64,7 +65,8 @@ static void run_head(const struct recurrence *r, int64_t head)
     const struct qwen3_5 *q = r->q;
     struct qwen3_5_work *w = r->w;
     int64_t d_k = q->d_k, d_v = q->d_v, key_head = head / (q->n_v / q->n_k), keys = q->n_k * d_k;
-    float *s = r->memory + head * d_k * d_v, rate = -expf(r->l->a_log[head]);
+    float *s = r->memory + head * d_k * d_v,
+          rate = reference_constant(r->reference, -exp((double)r->l->a_log[head]));
     float scale = (float)(1.0 / sqrt((double)d_k));
     for (int64_t t = 0; t < r->n; t++) {
         const float *row = w->mixed + t * q->conv_dim;
@@ -114,7 +116,8 @@ void reference_qwen3_5_linear(struct reference_session *s, const struct qwen3_5_
         for (int64_t head = 0; head < 2 * q->n_k; head++)
             unit_length(w->mixed + t * q->conv_dim + head * q->d_k, q->d_k);
     }
-    struct recurrence r = {.q = q, .w = w, .l = l, .memory = w->memory[i_layer], .n = n};
+    struct recurrence r = {
+        .q = q, .w = w, .l = l, .memory = w->memory[i_layer], .n = n, .reference = s->reference};
     pool_run(s->reference->parts->pool, run_heads, &r);
     reference_rms_norm(w->o, l->norm, n * q->n_v, q->d_v, q->eps, w->o);
     for (int64_t i = 0; i < n * width; i++)

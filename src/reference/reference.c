@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/half.h"
 
 #define CONFIG_BYTES_MAX ((size_t)16 << 20)
 /* Rows of logits that one pass over the head makes. */
@@ -76,6 +77,11 @@ bool reference_require_vector(struct reference *r, const char *name, int64_t n, 
     return true;
 }
 
+float reference_constant(const struct reference *r, double v)
+{
+    return r->parts->fp16_constants ? f16_to_f32(f64_to_f16(v)) : (float)v;
+}
+
 bool reference_alloc(float **out, int64_t a, int64_t b, int64_t c, struct err *e)
 {
     size_t bytes;
@@ -119,6 +125,7 @@ bool reference_open(struct reference **out, const char *checkpoint, const struct
     p->arena = arena;
     p->log = options->log;
     p->dot = reference_dot_for(cpu_level_in_use());
+    p->fp16_constants = options->fp16_constants;
     r->checkpoint = arena_strdup(arena, checkpoint);
     p->config_path = path_join(checkpoint, "config.json");
     if (!path_is_folder(checkpoint)) {

@@ -13,6 +13,9 @@
 struct reference_options {
     int n_threads;   /* 0: all processors */
     struct log *log; /* asked for cancellation; may be NULL */
+    /* Constants that a package makes of the checkpoint and holds as one fp16 number are rounded to it: gains 1 + w,
+     * cos and sin, decay rates, the scale of scores. For tests, which tell this from what else a package is off by. */
+    bool fp16_constants;
 };
 
 /* Immutable after opening; one session at a time may run on it. */

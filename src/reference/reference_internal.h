@@ -48,6 +48,7 @@ struct reference_parts {
     struct log *log;
     const struct reference_family *family;
     const struct st_tensor *head; /* [vocab_size, hidden_size] */
+    bool fp16_constants;          /* see reference_options */
     float softcap;                /* logits are softcap * tanh(product / softcap); 0: the products */
     int64_t max_columns;          /* of any weight that reference_linear gets */
     void *own;                    /* the family's */
@@ -89,6 +90,8 @@ bool reference_require_shape(struct reference *r, const char *name, int rank, co
 /* The same for a vector, as float32 in the arena. */
 bool reference_require_vector(struct reference *r, const char *name, int64_t n, const float **out,
                               struct err *e) MUST_CHECK;
+/* A constant of the model, rounded to fp16 where the options ask for that. */
+float reference_constant(const struct reference *r, double v);
 /* Zeroed floats a * b * c, freed with mem_free; sizes are checked. */
 bool reference_alloc(float **out, int64_t a, int64_t b, int64_t c, struct err *e) MUST_CHECK;
 
@@ -98,6 +101,7 @@ struct reference_rope {
     int64_t n_pairs;
     float *inverse_frequency; /* [n_pairs] */
     float attention_factor;   /* on cos and sin */
+    bool is_fp16;             /* cos and sin are rounded to fp16 */
 };
 /* Settings of config.json for a head of dim numbers, all of which turn. */
 bool reference_rope_read(struct reference *r, int64_t dim, struct reference_rope *out,

@@ -6,6 +6,7 @@
  */
 #include <math.h>
 #include <string.h>
+#include "base/half.h"
 #include "reference/reference_internal.h"
 
 /* Context of reading: where the keys are and how messages call the file. */
@@ -161,21 +162,28 @@ bool reference_rope_parse(const cJSON *config, const char *where, int64_t dim, s
 
 bool reference_rope_read(struct reference *r, int64_t dim, struct reference_rope *out, struct err *e)
 {
+    out->is_fp16 = r->parts->fp16_constants;
     return reference_rope_parse(r->parts->text, r->parts->config_path, dim, r->parts->arena, out, e);
 }
 
 bool reference_rope_read_partial(struct reference *r, int64_t dim, double default_factor,
                                  struct reference_rope *out, struct err *e)
 {
+    out->is_fp16 = r->parts->fp16_constants;
     return parse(r->parts->text, r->parts->config_path, dim, default_factor, r->parts->arena, out, e);
 }
 
 void reference_rope_row(const struct reference_rope *rope, int64_t position, float *cosines, float *sines)
 {
     for (int64_t i = 0; i < rope->n_pairs; i++) {
-        float angle = (float)position * rope->inverse_frequency[i];
-        cosines[i] = (float)cos((double)angle) * rope->attention_factor;
-        sines[i] = (float)sin((double)angle) * rope->attention_factor;
+        double angle = (double)((float)position * rope->inverse_frequency[i]);
+        if (rope->is_fp16) {
+            cosines[i] = f16_to_f32(f64_to_f16(cos(angle) * (double)rope->attention_factor));
+            sines[i] = f16_to_f32(f64_to_f16(sin(angle) * (double)rope->attention_factor));
+            continue;
+        }
+        cosines[i] = (float)cos(angle) * rope->attention_factor;
+        sines[i] = (float)sin(angle) * rope->attention_factor;
     }
 }
 

@@ -20,6 +20,7 @@ struct package_extra {
     const char *checkpoint; /* its folder; NULL: tests/data/models/MODEL */
     int gdn_chunk;          /* 0: the family's own */
     int lut;                /* bits of the decoder's palettes; 0: fp16 */
+    bool exact_norms, exact_topk;
 };
 
 static char packages_scratch[64];
@@ -40,8 +41,9 @@ static inline int packages_teardown(void **state)
 /* The folder of the converted package, heap; converted once per shape. */
 static inline char *package_make_with(const struct package_shape *s, const struct package_extra *x)
 {
-    char *name = xasprintf("%s-%lld-%lld-%d-%d-%d-%d", s->model, (long long)s->context, (long long)s->batch,
-                           s->n_chunks, (int)s->format, x->gdn_chunk, x->lut),
+    char *name =
+             xasprintf("%s-%lld-%lld-%d-%d-%d-%d-%d-%d", s->model, (long long)s->context, (long long)s->batch,
+                       s->n_chunks, (int)s->format, x->gdn_chunk, x->lut, x->exact_norms, x->exact_topk),
          *path = path_join(packages_scratch, name),
          *checkpoint =
              x->checkpoint ? xstrdup(x->checkpoint) : xasprintf("%s/models/%s", MILKIT_TEST_DATA, s->model);
@@ -51,7 +53,9 @@ static inline char *package_make_with(const struct package_shape *s, const struc
                                     .settings = {.context_length = s->context,
                                                  .batch_size = s->batch,
                                                  .n_chunks = s->n_chunks,
-                                                 .gdn_chunk = x->gdn_chunk},
+                                                 .gdn_chunk = x->gdn_chunk,
+                                                 .exact_norms = x->exact_norms,
+                                                 .exact_topk = x->exact_topk},
                                     .format = s->format,
                                     .n_threads = 1};
         struct convert_report report;

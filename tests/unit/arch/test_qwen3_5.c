@@ -100,14 +100,31 @@ static void test_experts(void **state)
     static const int layers[] = {5, 4}, chosen[] = {2, 4}, experts[] = {8, 16};
     for (int i = 0; i < 2; i++) {
         struct opened o;
-        ASSERT_OK(open_edited(&o, names[i], NULL, &plain_settings, e));
+        struct arch_settings s = plain_settings;
+        s.exact_topk = true;
+        ASSERT_OK(open_edited(&o, names[i], NULL, &s, e));
         struct mil_model *m = build_chunk(&o, 0);
         for (int k = 0; k < 2; k++) {
             const struct mil_function *f = m->program->functions[k];
             assert_int_equal(count_ops(f, "topk"), 0);
-            /* Two maxima a round; the sums are the renormalization and, in prefill, one of the delta rule. */
+            /* Two maxima a round. */
             assert_int_equal(count_ops(f, "reduce_max"), 2 * chosen[i] * layers[i]);
             assert_int_equal(count_ops(f, "logical_or"), (chosen[i] - 1) * layers[i]);
+            assert_int_equal(count_ops(f, "real_div"), layers[i]);
+        }
+        mil_model_close(m);
+        opened_close(&o);
+        /* The threshold: one maximum for each of the k largest, a mask for all but the last, no bool logic. */
+        ASSERT_OK(open_edited(&o, names[i], NULL, &plain_settings, e));
+        m = build_chunk(&o, 0);
+        for (int k = 0; k < 2; k++) {
+            const struct mil_function *f = m->program->functions[k];
+            static const char *const absent[] = {"topk", "logical_or", "equal"};
+            for (int t = 0; t < 3; t++)
+                assert_int_equal(count_ops(f, absent[t]), 0);
+            assert_int_equal(count_ops(f, "reduce_max"), chosen[i] * layers[i]);
+            assert_int_equal(count_ops(f, "greater_equal"), chosen[i] * layers[i]);
+            assert_int_equal(count_ops(f, "select"), chosen[i] * layers[i]);
             assert_int_equal(count_ops(f, "real_div"), layers[i]);
         }
         struct meta *meta = meta_new();
@@ -205,8 +222,17 @@ static void test_transformed_weights(void **state)
 {
     (void)state;
     struct opened o;
+    struct arch_settings exact = plain_settings;
+    exact.exact_norms = true;
+    /* One constant a norm, unless two are asked for. */
     ASSERT_OK(open_edited(&o, "qwen3_5-equal", NULL, &plain_settings, e));
     struct mil_model *m = build_chunk(&o, 0);
+    assert_non_null(const_value(m->program->functions[0], "norm_weight"));
+    assert_null(const_value(m->program->functions[0], "norm_weight_rest"));
+    mil_model_close(m);
+    opened_close(&o);
+    ASSERT_OK(open_edited(&o, "qwen3_5-equal", NULL, &exact, e));
+    m = build_chunk(&o, 0);
     const struct mil_function *f = m->program->functions[0];
     enum { HEADS = 4, DIM = 48, HIDDEN = 80, CHANNELS = 336 };
 
@@ -477,6 +503,7 @@ static void test_lint(void **state)
             struct arch_settings s = plain_settings;
             s.n_chunks = n_chunks;
             s.batch_size = 16;
+            s.exact_norms = s.exact_topk = n_chunks % 2 == 0;
             ASSERT_OK(open_edited(&o, names[i], NULL, &s, e));
             for (int k = 0; k < n_chunks; k++) {
                 struct mil_model *m = build_chunk(&o, k);

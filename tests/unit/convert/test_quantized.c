@@ -498,10 +498,14 @@ static void test_resume(void **state)
 
     /* Other settings find nothing; without the option a run begins anew. */
     interrupt_run(o, output);
-    struct convert_options other = o;
-    other.ffn.bits = 4;
-    assert_int_equal(resume_run(other, output), 0);
-    ASSERT_OK(path_remove_tree(output, e));
+    struct convert_options others[3] = {o, o, o};
+    others[0].ffn.bits = 4;
+    others[1].settings.exact_norms = true;
+    others[2].settings.exact_topk = true;
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(resume_run(others[i], output), 0);
+        ASSERT_OK(path_remove_tree(output, e));
+    }
     convert_ok(o, output);
     assert_same_tree(whole, output);
     assert_null(work_folder("resumed"));

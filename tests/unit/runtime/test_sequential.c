@@ -133,26 +133,33 @@ static void test_window(void **state)
     compare_all("gemma4-resaved", 64, 176, 140, false); /* full length */
 }
 
+static void compare_some(const char *name, int64_t batch, struct package_extra extra)
+{
+    struct subject x = {.shape = {name, CONTEXT, batch, 1, CONVERT_MLMODELC}, .extra = extra, .n = 140};
+    const struct setting settings[] = {{NULL, 1, 1, 0, CONVERT_MLMODELC, SESSION_CONTRACT},
+                                       {NULL, 3, 2, 0, CONVERT_MLPACKAGE, SESSION_CONTRACT},
+                                       {NULL, 1, 1, 0, CONVERT_MLMODELC, SESSION_INFER_ONLY}};
+    run_truth(&x);
+    for (size_t k = 0; k < sizeof settings / sizeof *settings; k++)
+        compare(&x, &settings[k]);
+    subject_free(&x);
+}
+
+/* Norms of two constants, and exactly k experts. */
+static void test_exact(void **state)
+{
+    (void)state;
+    compare_some("qwen3_5-equal", 64, (struct package_extra){.exact_norms = true});
+    compare_some("qwen3_5_moe-random", 64, (struct package_extra){.exact_topk = true});
+}
+
 /* Palettes in the decoder: products by fixed point. */
 static void test_palettes(void **state)
 {
     (void)state;
-    static const struct package_shape shapes[] = {
-        {"qwen3_5-equal", CONTEXT, 64, 1, CONVERT_MLMODELC},
-        {"qwen3_5_moe-random", CONTEXT, 64, 1, CONVERT_MLMODELC},
-        {"gemma4-window", CONTEXT, 8, 1, CONVERT_MLMODELC},
-    };
-    static const int bits[] = {4, 6, 3};
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        struct subject x = {.shape = shapes[i], .extra = {.lut = bits[i]}, .n = 140};
-        const struct setting settings[] = {{NULL, 1, 1, 0, CONVERT_MLMODELC, SESSION_CONTRACT},
-                                           {NULL, 3, 2, 0, CONVERT_MLPACKAGE, SESSION_CONTRACT},
-                                           {NULL, 1, 1, 0, CONVERT_MLMODELC, SESSION_INFER_ONLY}};
-        run_truth(&x);
-        for (size_t k = 0; k < sizeof settings / sizeof *settings; k++)
-            compare(&x, &settings[k]);
-        subject_free(&x);
-    }
+    compare_some("qwen3_5-equal", 64, (struct package_extra){.lut = 4});
+    compare_some("qwen3_5_moe-random", 64, (struct package_extra){.lut = 6});
+    compare_some("gemma4-window", 8, (struct package_extra){.lut = 3});
 }
 
 /* The checkpoints that are too large to lie here. */
@@ -245,13 +252,10 @@ static void test_blocks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_equal),
-        cmocka_unit_test(test_experts),
-        cmocka_unit_test(test_window),
-        cmocka_unit_test(test_palettes),
-        cmocka_unit_test(test_lengths),
-        cmocka_unit_test(test_blocks),
-        cmocka_unit_test(test_more_checkpoints),
+        cmocka_unit_test(test_equal),    cmocka_unit_test(test_experts),
+        cmocka_unit_test(test_window),   cmocka_unit_test(test_exact),
+        cmocka_unit_test(test_palettes), cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_blocks),   cmocka_unit_test(test_more_checkpoints),
     };
     return cmocka_run_group_tests(tests, packages_setup, packages_teardown);
 }
