@@ -39,6 +39,10 @@ struct arch_layout {
     int64_t offset; /* of the first number, in every tensor */
     int64_t row_block, row_block_stride, row_stride;
     int64_t column_block, column_block_stride;
+    /* Rows [n_replaced] that hold the numbers of row `replacement`. Only of one tensor in its own order. */
+    const int64_t *replaced;
+    int n_replaced;
+    int64_t replacement;
     enum arch_transform transform;
     double factor;  /* of ARCH_SCALE */
     bool keep_fp16; /* see struct mil_weight */

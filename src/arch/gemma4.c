@@ -40,17 +40,21 @@ static void split_root(double root, bool is_bf16, double *in_table, double *left
     }
 }
 
-/* Rows of a table [rows, columns] at the ids, times the root of a size. Elements times the root would each be rounded
+/* Rows of a table [rows, columns] at the ids, times the root of a size; placeholders have the row of the padding id.
+ * Elements times the root would each be rounded
  * to fp16 for themselves; this way what the root loses is one factor for all, which costs the least, and the product is
  * rounded once like a table's element. */
-static struct mil_var *scaled_rows(struct mil_builder *b, struct mil_model *out, const struct st_tensor *t,
-                                   int64_t rows, int64_t size, struct mil_var *ids, const char *table_name,
-                                   const char *name)
+static struct mil_var *scaled_rows(const struct gemma4 *g, struct mil_builder *b, struct mil_model *out,
+                                   const struct st_tensor *t, int64_t rows, int64_t size, struct mil_var *ids,
+                                   const char *table_name, const char *name)
 {
     int64_t dims[2] = {rows, t->shape[1]};
     struct arch_layout l = arch_layout_of(&t, dims[0], dims[1]);
     double left = 1;
     l.transform = ARCH_SCALE;
+    l.replaced = g->placeholders;
+    l.n_replaced = g->n_placeholders;
+    l.replacement = g->padding_id;
     split_root(sqrt((double)size), t->dtype == ST_BF16, &l.factor, &left);
     const struct mil_value *table = arch_layout_weight(out, &l, 2, dims);
     if (left == 1)
@@ -65,9 +69,9 @@ static bool gemma4_build_embeddings(struct arch_model *m, struct mil_model *out,
     int64_t by_layer[4] = {1, -1, m->n_layers, g->per_layer_size}, flat[3] = {1, -1, m->per_layer_inputs};
     struct mil_builder *b = mil_builder_new(out, "main", "CoreML8");
     struct mil_var *ids = mil_build_input(b, "input_ids", MIL_INT32, 2, ids_shape);
-    struct mil_var *hidden = scaled_rows(b, out, g->embeddings, m->vocab_size, m->hidden_size, ids,
+    struct mil_var *hidden = scaled_rows(g, b, out, g->embeddings, m->vocab_size, m->hidden_size, ids,
                                          "embed_tokens_weight", "hidden_states");
-    struct mil_var *own = scaled_rows(b, out, g->per_layer_table, m->vocab_size, g->per_layer_size, ids,
+    struct mil_var *own = scaled_rows(g, b, out, g->per_layer_table, m->vocab_size, g->per_layer_size, ids,
                                       "embed_tokens_per_layer_weight", NULL);
     struct mil_var *y =
         block_linear(b, block_to_channels(b, hidden), arch_linear(out, g->model_projection, ARCH_KEEP), NULL,

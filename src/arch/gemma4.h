@@ -41,6 +41,9 @@ struct gemma4 {
     int64_t per_layer_size, per_layer_rows;
     double rms_norm_eps, softcap; /* softcap: 0 for none */
     bool tie_word_embeddings;
+    /* Ids in place of which the published code embeds the padding id: those of images, audio and video. */
+    int64_t placeholders[3], padding_id;
+    int n_placeholders;
     struct gemma4_attention kinds[GEMMA4_KINDS];
     const struct st_tensor *embeddings, *norm, *head;
     const struct st_tensor *per_layer_table, *model_projection, *projection_norm;

@@ -271,6 +271,34 @@ static bool read_sizes(struct arch_model *m, struct gemma4 *g, const char *where
     return true;
 }
 
+/* Text goes through a multimodal model as the published code runs it: where an image, a sound or a video would have
+ * its place, the padding id is embedded, in both tables. */
+static bool read_placeholders(struct arch_model *m, struct gemma4 *g, const char *where, struct err *e)
+{
+    static const struct {
+        const char *key;
+        int64_t id; /* when there is no such key; null: none */
+    } kinds[] = {{"image_token_id", 258880}, {"audio_token_id", 258881}, {"video_token_id", 258884}};
+    if (m->text_config == m->config)
+        return true;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        int64_t id = kinds[i].id;
+        const cJSON *item = json_get(m->config, kinds[i].key);
+        if (!json_get_int(m->config, kinds[i].key, &id, where, e))
+            return false;
+        if (!(item && cJSON_IsNull(item)) && id >= 0 && id < m->vocab_size)
+            g->placeholders[g->n_placeholders++] = id;
+    }
+    if (!json_get_int(m->text_config, "pad_token_id", &g->padding_id, where, e))
+        return false;
+    return g->n_placeholders == 0 || (g->padding_id >= 0 && g->padding_id < m->vocab_size) ||
+           err_set(e, ERR_FORMAT,
+                   "%s: key text_config.pad_token_id: expected an id of the vocabulary (it is embedded in "
+                   "place of "
+                   "images, audio and video), found %lld",
+                   where, (long long)g->padding_id);
+}
+
 static bool read_config(struct arch_model *m, struct gemma4 *g, struct err *e)
 {
     const cJSON *c = m->text_config;
@@ -278,6 +306,7 @@ static bool read_config(struct arch_model *m, struct gemma4 *g, struct err *e)
     g->rms_norm_eps = 1e-6;
     g->tie_word_embeddings = true;
     if (!check_model_type(m, where, e) || !check_variants(m, where, e) || !read_sizes(m, g, where, e) ||
+        !read_placeholders(m, g, where, e) ||
         !json_get_double(c, "rms_norm_eps", &g->rms_norm_eps, where, e) ||
         !json_get_double(c, "final_logit_softcapping", &g->softcap, where, e) ||
         !json_get_int(c, "num_kv_shared_layers", &g->n_shared, where, e) ||

@@ -57,7 +57,19 @@ static struct arch_run find_run(const struct arch_layout *l, int64_t begin, int6
     bool several = l->n_tensors > 1, blocks_of_columns = l->column_block < l->columns;
     /* Rows that follow each other in the tensor too. */
     bool rows_touch = l->column_block == l->columns && l->row_stride == l->columns;
-    int64_t row = begin / l->columns, column = begin % l->columns;
+    int64_t row = begin / l->columns, column = begin % l->columns, own = n;
+    /* A replaced row is a run for itself, and what stands before it ends there. */
+    for (int i = 0; i < l->n_replaced; i++) {
+        int64_t until = (l->replaced[i] - row) * l->columns - column;
+        if (until > 0 && until < own)
+            own = until;
+    }
+    for (int i = 0; i < l->n_replaced; i++) {
+        if (l->replaced[i] == begin / l->columns) {
+            row = l->replacement;
+            own = l->columns - column;
+        }
+    }
     int64_t row_block = row / l->row_block, row_inside = row % l->row_block;
     int64_t column_block = column / l->column_block, column_inside = column % l->column_block;
     int64_t tensor = !several ? 0 : blocks_of_columns ? column_block : row_block;
@@ -67,6 +79,7 @@ static struct arch_run find_run(const struct arch_layout *l, int64_t begin, int6
         run.at += row_block * l->row_block_stride + column_block * l->column_block_stride;
     run.n = rows_touch ? (l->row_block - row_inside) * l->columns - column : l->column_block - column_inside;
     run.n = run.n < n ? run.n : n;
+    run.n = run.n < own ? run.n : own;
     return run;
 }
 
@@ -99,6 +112,9 @@ const struct mil_value *arch_layout_weight(struct mil_model *out, const struct a
     struct arch_layout *l = arena_copy(out->arena, layout, sizeof *layout);
     l->tensors =
         arena_copy(out->arena, layout->tensors, sizeof layout->tensors[0] * (size_t)layout->n_tensors);
+    if (l->n_replaced > 0)
+        l->replaced =
+            arena_copy(out->arena, layout->replaced, sizeof layout->replaced[0] * (size_t)layout->n_replaced);
     struct mil_weight w = {.name = l->tensors[0]->name,
                            .produce = produce_layout,
                            .context = l,

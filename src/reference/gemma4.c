@@ -31,6 +31,8 @@ struct layer {
 
 struct gemma4 {
     int64_t n_heads, intermediate_size, window, per_layer_size;
+    int64_t placeholder[3],
+        padding; /* ids of images, audio, video (-1: none), and what stands in their place */
     int64_t max_head_dim, max_kv_width, max_intermediate;
     float eps;
     struct reference_rope rope[2]; /* local, global; pairs that do not turn have frequency 0 */
@@ -47,6 +49,7 @@ struct work {
     float *k, *v;                 /* [batch, n_kv_heads * head_dim] */
     float *gate, *up;             /* [batch, widest of MLP and per-layer size] */
     float *per_layer, *projected; /* [batch, n_layers * per_layer_size] */
+    int32_t *ids;                 /* [batch] */
     float *cosines[2], *sines[2]; /* [batch, head_dim / 2] */
     float *scores;                /* [n_threads, capacity] */
 };
@@ -208,6 +211,29 @@ static bool read_rope(struct reference *r, struct gemma4 *g, bool is_global, str
     return true;
 }
 
+/* A multimodal checkpoint has ids for what is not text; its forward pass embeds the padding id in their place. */
+static bool read_placeholders(struct reference *r, struct gemma4 *g, struct err *e)
+{
+    static const char *const keys[] = {"image_token_id", "audio_token_id", "video_token_id"};
+    static const int64_t defaults[] = {258880, 258881, 258884};
+    const cJSON *config = r->parts->config;
+    for (int k = 0; k < 3; k++) {
+        const cJSON *id = json_get(config, keys[k]);
+        g->placeholder[k] = r->parts->text == config || (id && cJSON_IsNull(id)) ? -1 : defaults[k];
+        if (g->placeholder[k] >= 0 &&
+            !json_get_int(config, keys[k], &g->placeholder[k], r->parts->config_path, e))
+            return false;
+    }
+    if (!json_get_int(r->parts->text, "pad_token_id", &g->padding, r->parts->config_path, e))
+        return false;
+    for (int k = 0; k < 3; k++)
+        if (g->placeholder[k] >= 0 && g->placeholder[k] < r->vocab_size &&
+            (g->padding < 0 || g->padding >= r->vocab_size))
+            return err_set(e, ERR_FORMAT, "%s: text_config.pad_token_id: %lld is no id of the vocabulary",
+                           r->parts->config_path, (long long)g->padding);
+    return true;
+}
+
 static bool read_settings(struct reference *r, struct gemma4 *g, bool *tied, struct err *e)
 {
     const cJSON *config = r->parts->text;
@@ -247,8 +273,8 @@ static bool read_settings(struct reference *r, struct gemma4 *g, bool *tied, str
     g->eps = (float)eps;
     r->parts->softcap = (float)cap;
     g->layers = ARENA_ARRAY(r->parts->arena, struct layer, r->n_layers);
-    return check_variants(r, e) && read_types(r, g, n_shared, e) && read_layer_sizes(r, g, double_wide, e) &&
-           read_rope(r, g, false, e) && read_rope(r, g, true, e);
+    return check_variants(r, e) && read_placeholders(r, g, e) && read_types(r, g, n_shared, e) &&
+           read_layer_sizes(r, g, double_wide, e) && read_rope(r, g, false, e) && read_rope(r, g, true, e);
 }
 
 /* ---- tensors ---- */
@@ -345,6 +371,7 @@ static void close_session(struct reference_session *s)
     }
     free(w->keys);
     free(w->values);
+    free(w->ids);
     float *const parts[] = {w->h,          w->q,        w->attention, w->k,         w->v,
                             w->gate,       w->up,       w->per_layer, w->projected, w->cosines[0],
                             w->cosines[1], w->sines[0], w->sines[1],  w->scores};
@@ -362,6 +389,7 @@ static bool open_session(struct reference_session *s, struct err *e)
     struct work *w = s->own = xcalloc(1, sizeof *w);
     w->keys = xcalloc((size_t)r->n_layers, sizeof *w->keys);
     w->values = xcalloc((size_t)r->n_layers, sizeof *w->values);
+    w->ids = xcalloc((size_t)batch, sizeof *w->ids);
     for (int64_t i = 0; i < r->n_layers; i++) {
         const struct layer *l = &g->layers[i];
         if (!l->is_shared && (!reference_alloc(&w->keys[i], l->n_kv_heads, s->capacity, l->head_dim, e) ||
@@ -489,7 +517,13 @@ static void embed(struct reference_session *s, const int32_t *tokens, int64_t n)
             int64_t at = t * g->rope[k].n_pairs;
             reference_rope_row(&g->rope[k], s->position + t, w->cosines[k] + at, w->sines[k] + at);
         }
-    reference_gather(g->embeddings, tokens, n, s->stream);
+    for (int64_t t = 0; t < n; t++) {
+        bool is_placeholder = false;
+        for (int k = 0; k < 3; k++)
+            is_placeholder = is_placeholder || tokens[t] == g->placeholder[k];
+        w->ids[t] = is_placeholder ? (int32_t)g->padding : tokens[t];
+    }
+    reference_gather(g->embeddings, w->ids, n, s->stream);
     for (int64_t i = 0; i < n * h; i++)
         s->stream[i] *= root;
     reference_linear(s, g->model_projection, NULL, s->stream, n, w->projected);
@@ -497,7 +531,7 @@ static void embed(struct reference_session *s, const int32_t *tokens, int64_t n)
         w->projected[i] *= inverse_root;
     reference_rms_norm(w->projected, g->projection_norm, n * r->n_layers, g->per_layer_size, g->eps,
                        w->projected);
-    reference_gather(g->per_layer_table, tokens, n, w->per_layer);
+    reference_gather(g->per_layer_table, w->ids, n, w->per_layer);
     for (int64_t i = 0; i < n * all; i++)
         w->per_layer[i] = (w->projected[i] + w->per_layer[i] * per_layer_root) * half_root;
 }

@@ -73,6 +73,49 @@ static void test_runs(void **unused)
     assert_true(is_scaled && is_cut);
 }
 
+/* Rows that hold the numbers of another one: first, last, neighbours, and the replacement itself among them. */
+static void test_replaced_rows(void **unused)
+{
+    (void)unused;
+    enum { ROWS = 413 };
+    static const int64_t replaced[] = {412, 0, 7, 8};
+    char *folder = xasprintf("%s/models/qwen3-bias", MILKIT_TEST_DATA);
+    struct safetensors *tensors;
+    ASSERT_OK(safetensors_open(&tensors, folder, e));
+    const struct st_tensor *t = safetensors_find(tensors, "model.embed_tokens.weight");
+    int64_t dims[2] = {t->shape[0], t->shape[1]}, rows = dims[0], columns = dims[1];
+    struct arch_layout l = arch_layout_of(&t, rows, columns);
+    struct mil_model *m = mil_model_new(9);
+    l.replaced = replaced;
+    l.n_replaced = 4;
+    l.replacement = 8;
+    assert_int_equal(rows, ROWS);
+    const struct mil_value *v = arch_layout_weight(m, &l, 2, dims);
+    f16 *whole = malloc((size_t)v->n_elems * sizeof *whole), *own = malloc((size_t)v->n_elems * sizeof *own);
+    ASSERT_OK(v->weight->produce(v->weight, 0, v->n_elems, whole, e));
+    ASSERT_OK(st_read_f16(t, 0, v->n_elems, own, e));
+    for (int64_t row = 0; row < rows; row++) {
+        bool is_replaced = row == 412 || row == 0 || row == 7 || row == 8;
+        assert_memory_equal(whole + row * columns, own + (is_replaced ? 8 : row) * columns,
+                            (size_t)columns * sizeof *own);
+    }
+    /* Pieces that begin and end anywhere. */
+    f16 *part = malloc((size_t)v->n_elems * sizeof *part);
+    for (int64_t at = 0, n = 1; at < v->n_elems; at += n, n = n * 5 % 997) {
+        int64_t count = v->n_elems - at < n ? v->n_elems - at : n;
+        ASSERT_OK(v->weight->produce(v->weight, at, count, part, e));
+        assert_memory_equal(part, whole + at, (size_t)count * sizeof *part);
+    }
+    bool is_scaled = false, is_cut = false;
+    check_weight(v, &is_scaled, &is_cut);
+    free(part);
+    free(own);
+    free(whole);
+    mil_model_close(m);
+    safetensors_close(tensors);
+    free(folder);
+}
+
 static void test_others(void **unused)
 {
     (void)unused;
@@ -83,6 +126,7 @@ static void test_others(void **unused)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_runs), cmocka_unit_test(test_others)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_runs), cmocka_unit_test(test_replaced_rows),
+                                       cmocka_unit_test(test_others)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

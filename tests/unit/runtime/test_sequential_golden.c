@@ -264,6 +264,102 @@ static void test_logits_shared(void **state)
     }
 }
 
+/* ---- what is not text ---- */
+
+/* gemma4-resaved as the text part of a multimodal checkpoint. */
+static char *make_wrapper(int padding_id)
+{
+    char *from = path_join(MILKIT_TEST_DATA "/models", "gemma4-resaved"),
+         *path = path_join(from, "config.json"), *weights = path_join(from, "model.safetensors"),
+         *to = xasprintf("%s/wrapper-%d", packages_scratch, padding_id),
+         *config_to = path_join(to, "config.json"), *weights_to = path_join(to, "model.safetensors");
+    cJSON *text = NULL, *config = cJSON_CreateObject();
+    ASSERT_OK(json_read_file(&text, path, 1 << 20, e));
+    cJSON_DeleteItemFromObjectCaseSensitive(text, "pad_token_id");
+    cJSON_AddNumberToObject(text, "pad_token_id", padding_id);
+    cJSON_AddStringToObject(config, "model_type", "gemma4");
+    cJSON_AddNumberToObject(config, "image_token_id", 289);
+    cJSON_AddNumberToObject(config, "audio_token_id", 3);
+    cJSON_AddNumberToObject(config, "video_token_id", 144);
+    cJSON_AddItemToObject(config, "text_config", text);
+    char *printed = cJSON_Print(config), *absolute = realpath(weights, NULL);
+    assert_int_equal(mkdir(to, 0700), 0);
+    ASSERT_OK(file_write(config_to, printed, strlen(printed), e));
+    assert_int_equal(symlink(absolute, weights_to), 0);
+    cJSON_Delete(config);
+    cJSON_free(printed);
+    free(absolute);
+    free(weights_to);
+    free(config_to);
+    free(weights);
+    free(path);
+    free(from);
+    return to;
+}
+
+/* In a multimodal checkpoint the ids of images, audio and video are embedded as the padding id, in both tables: numbers
+ * of transformers, the reference and the package; the same bits as with the padding id written there. */
+static void test_placeholders(void **state)
+{
+    (void)state;
+    char *checkpoint = make_wrapper(7);
+    const struct package_shape shape = {"wrapper", 64, 8, 1, CONVERT_MLMODELC};
+    const struct package_extra extra = {.checkpoint = checkpoint};
+    struct model *m = package_load_with(&shape, &extra, &(struct model_options){.n_threads = 1});
+    struct safetensors *golden = NULL;
+    ASSERT_OK(
+        safetensors_open(&golden, MILKIT_TEST_DATA "/models/gemma4-resaved/placeholders.safetensors", e));
+    size_t n;
+    int32_t *ids = golden_ints(golden, "placeholders", "ids", &n);
+    float *want = golden_floats(golden, "placeholders", "logits");
+    struct session *s = NULL;
+    ASSERT_OK(session_new(&s, m, e));
+    struct rows by_reference = reference_rows(checkpoint, ids, n),
+                got = rows_feed(s, m, ids, n, SESSION_INFER_ONLY);
+    int n_placeholders = 0;
+    for (size_t i = 0; i < n; i++) {
+        const float *row = want + i * (size_t)m->vocab_size;
+        double reference = row_cosine(rows_at(&by_reference, (int64_t)i), row, m->vocab_size),
+               package = row_cosine(rows_at(&got, (int64_t)i), row, m->vocab_size);
+        if (!(reference >= 0.99999 && package >= 0.99999))
+            fail_msg("position %zu: cosine of the reference %.9f, of the package %.9f", i, reference,
+                     package);
+        if (ids[i] == 289 || ids[i] == 3 || ids[i] == 144) {
+            ids[i] = 7;
+            n_placeholders++;
+        }
+    }
+    assert_true(n_placeholders >= 4);
+    session_reset(s);
+    struct rows padded = rows_feed(s, m, ids, n, SESSION_INFER_ONLY);
+    assert_memory_equal(padded.logits, got.logits, n * (size_t)m->vocab_size * sizeof *got.logits);
+    rows_free(&padded);
+    rows_free(&got);
+    rows_free(&by_reference);
+    free(want);
+    free(ids);
+    session_free(s);
+    safetensors_close(golden);
+    model_close(m);
+    free(checkpoint);
+
+    /* A padding id that has no row. */
+    struct convert_report report;
+    struct reference *r = NULL;
+    struct err e = {0};
+    checkpoint = make_wrapper(290);
+    char *output = path_join(packages_scratch, "no-padding");
+    assert_false(
+        convert_run(&(struct convert_options){.checkpoint = checkpoint, .output = output}, &report, &e));
+    assert_int_equal(e.code, ERR_FORMAT);
+    assert_non_null(strstr(e.msg, "pad_token_id"));
+    e = (struct err){0};
+    assert_false(reference_open(&r, checkpoint, &(struct reference_options){.n_threads = 1}, &e));
+    assert_int_equal(e.code, ERR_FORMAT);
+    free(output);
+    free(checkpoint);
+}
+
 /* ---- the residual stream ---- */
 
 struct seen {
@@ -653,6 +749,7 @@ int main(void)
         cmocka_unit_test(test_logits_fp32),
         cmocka_unit_test(test_logits_by_reference),
         cmocka_unit_test(test_logits_shared),
+        cmocka_unit_test(test_placeholders),
         cmocka_unit_test(test_layers),
         cmocka_unit_test(test_states),
         cmocka_unit_test(test_decays),
