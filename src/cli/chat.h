@@ -3,12 +3,17 @@
 #define MILKIT_CLI_CHAT_H
 
 #include "cli/conversation.h"
+#include "cli/line_editor.h"
 
 struct chat {
     struct conversation conversation;
-    bool is_interactive; /* stdin is a terminal */
-    bool stats;          /* a status line although stderr is no terminal */
-    char *history;       /* path; NULL: none is kept */
+    bool is_interactive;        /* stdin is a terminal */
+    bool stats;                 /* a status line although stderr is no terminal */
+    char *history;              /* path; NULL: none is kept */
+    struct line_editor *editor; /* NULL: lines come as stdin hands them over */
+    /* The entry being handled was not taken: it comes back to be edited, where there is an editor. */
+    bool returns_entry;
+    bool is_cut; /* the terminal may have dropped the end of the entry */
 };
 
 /* Reads stdin to its end, or /exit. Away from a terminal the first error ends it. ERR_CANCELLED when the user left by
@@ -18,13 +23,18 @@ bool chat_repl(struct chat *chat, struct err *e) MUST_CHECK;
 bool chat_say(struct chat *chat, const char *text, size_t bytes, struct err *e) MUST_CHECK;
 bool chat_again(struct chat *chat, struct err *e) MUST_CHECK;
 
-/* line: "/name arguments". *leaves is set by /exit. */
+/* A question to the user at the terminal; anything but a y, Ctrl-C too, is a no. */
+bool chat_ask(struct chat *chat, const char *question, bool *yes, struct err *e) MUST_CHECK;
+
+/* line: "/name arguments". *leaves is set by /exit. What is no command is an error and returns the entry. */
 bool chat_command(struct chat *chat, const char *line, bool *leaves, struct err *e) MUST_CHECK;
 
 /* $XDG_STATE_HOME/milkit/history or ~/.local/state/milkit/history, a heap string; NULL without either. */
 char *chat_history_path(void);
 /* Appends an entry; the file is the user's alone and stays below a megabyte. Trouble is told once and then history ends. */
 void chat_history_add(struct chat *chat, const char *text, size_t bytes);
+/* Gives the editor all entries. */
+void chat_history_recall(struct chat *chat);
 /* The newest n entries to stderr. */
 bool chat_history_show(const struct chat *chat, int64_t n, struct err *e) MUST_CHECK;
 

@@ -84,11 +84,33 @@ static bool run_stats(struct chat *chat, const char *argument, struct err *e)
     return true;
 }
 
+/* Takes "--force" off the begin of an argument. */
+static bool take_force(const char **argument)
+{
+    static const char force[] = "--force";
+    const char *rest = *argument + strlen(force);
+    if (strncmp(*argument, force, strlen(force)) != 0 || (*rest && !strchr(" \t\n", *rest)))
+        return false;
+    *argument = rest + strspn(rest, " \t\n");
+    return true;
+}
+
 static bool run_save(struct chat *chat, const char *argument, struct err *e)
 {
+    bool replace = take_force(&argument);
     if (!argument[0])
         return err_set(e, ERR_USAGE, "/save: expected a file name");
-    if (!conversation_save(&chat->conversation, argument, e))
+    if (!replace && path_exists(argument) && !path_is_folder(argument)) {
+        if (!chat->is_interactive)
+            return err_set(e, ERR_USAGE, "/save: %s: exists already; /save --force FILE replaces it",
+                           argument);
+        fprintf(stderr, "%s exists already. ", argument);
+        if (!chat_ask(chat, "Replace it? [y/N] ", &replace, e))
+            return false;
+        if (!replace)
+            return say_done("Nothing is saved.");
+    }
+    if (!conversation_save(&chat->conversation, argument, replace, e))
         return false;
     fprintf(stderr, "%zu messages saved.\n", chat->conversation.n);
     return true;
@@ -136,6 +158,7 @@ static bool run_read(struct chat *chat, const char *argument, struct err *e)
         return false;
     bool ok =
         !memchr(text, '\0', bytes) || err_set(e, ERR_FORMAT, "%s: no text: it has a NUL byte", argument);
+    bytes -= bytes > 0 && text[bytes - 1] == '\n'; /* the end of its last line */
     ok = ok && chat_say(chat, text, bytes, e);
     free(text);
     return ok;
@@ -241,7 +264,7 @@ static const struct command commands[] = {
     {"think", "[on|off|auto]", "whether the model is to think", run_think},
     {"stats", "", "tokens and rates of the last answer and of all", run_stats},
     {"tokens", "", "what the model sees, token by token", run_tokens},
-    {"save", "FILE", "write the conversation to a file", run_save},
+    {"save", "[--force] FILE", "write the conversation to a file", run_save},
     {"load", "FILE", "go on with a conversation of a file", run_load},
     {"read", "FILE", "say what is in a file", run_read},
     {"history", "[N]", "the last entries of the history file", run_history},
@@ -249,16 +272,20 @@ static const struct command commands[] = {
 
 static bool run_help(struct chat *chat, const char *argument, struct err *e)
 {
-    (void)chat;
     (void)argument;
     (void)e;
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         if (commands[i].help)
-            fprintf(stderr, "/%-8s %-14s %s\n", commands[i].name, commands[i].argument, commands[i].help);
+            fprintf(stderr, "/%-8s %-15s %s\n", commands[i].name, commands[i].argument, commands[i].help);
     fputs("\"\"\" begins and ends a message of several lines; a backslash at the end of a line goes on with "
           "the next.\n"
           "//TEXT says /TEXT. Ctrl-C stops an answer.\n",
           stderr);
+    if (chat->editor)
+        fputs(
+            "Up and Down recall what was typed, Ctrl-R searches it; Alt-Enter begins a new line, and what is "
+            "pasted is one message.\n",
+            stderr);
     return true;
 }
 
@@ -271,6 +298,10 @@ bool chat_command(struct chat *chat, const char *line, bool *leaves, struct err 
         const struct command *c = &commands[i];
         if (strlen(c->name) != n || memcmp(c->name, name, n) != 0)
             continue;
+        if (argument[0] && (!c->argument || !c->argument[0])) {
+            chat->returns_entry = true;
+            return err_set(e, ERR_USAGE, "/%s takes nothing behind it; //TEXT says /TEXT", c->name);
+        }
         if (!c->run) {
             *leaves = true;
             return true;
@@ -283,6 +314,7 @@ bool chat_command(struct chat *chat, const char *line, bool *leaves, struct err 
         free(text);
         return ok;
     }
+    chat->returns_entry = true;
     return err_set(e, ERR_USAGE, "no command /%.*s; /help lists them, //TEXT says /TEXT",
                    n < 100 ? (int)n : 100, name);
 }

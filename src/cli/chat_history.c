@@ -86,6 +86,29 @@ void chat_history_add(struct chat *chat, const char *text, size_t bytes)
     buf_fini(&line);
 }
 
+void chat_history_recall(struct chat *chat)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    struct buf entry;
+    if (!chat->history || !chat->editor ||
+        !file_read(&text, &bytes, chat->history, 4 * HISTORY_BYTES_MAX, NULL))
+        return;
+    buf_init(&entry, 4 * HISTORY_BYTES_MAX);
+    for (size_t i = 0; i < bytes; i++) {
+        if (text[i] == '\n') {
+            line_editor_remember(chat->editor, entry.p ? entry.p : "", entry.n);
+            buf_clear(&entry);
+        } else if (text[i] == '\\' && i + 1 < bytes && text[i + 1] != '\n') {
+            buf_putc(&entry, text[++i] == 'n' ? '\n' : text[i]);
+        } else {
+            buf_putc(&entry, text[i]);
+        }
+    }
+    buf_fini(&entry);
+    free(text);
+}
+
 bool chat_history_show(const struct chat *chat, int64_t n, struct err *e)
 {
     char *text = NULL;

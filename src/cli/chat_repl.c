@@ -12,7 +12,8 @@
 
 #define QUOTES "\"\"\""
 
-enum read_result { READ_LINE, READ_END, READ_INTERRUPTED, READ_FAILED };
+/* What a terminal without an editor hands over of a line; it drops the rest without a word. */
+#define TERMINAL_LINE_BYTES 4095
 
 static void prompt(const struct chat *chat, const char *text)
 {
@@ -22,36 +23,55 @@ static void prompt(const struct chat *chat, const char *text)
     }
 }
 
-/* One line without its end, appended to out. */
-static enum read_result read_line(struct chat *chat, const char *prompt_text, struct buf *out, struct err *e)
+/* One line without its end, appended to out; a pasted text of several lines is one, where there is an editor. */
+static enum line_result read_line(struct chat *chat, const char *prompt_text, struct buf *out, struct err *e)
 {
     char *line = NULL;
     size_t capacity = 0;
-    enum read_result result = READ_LINE;
+    enum line_result result = LINE_READ;
+    if (chat->editor) {
+        result = line_editor_read(chat->editor, prompt_text, out, e);
+        goto done;
+    }
     prompt(chat, prompt_text);
     errno = 0;
     ssize_t n = getline(&line, &capacity, stdin);
     if (n < 0 && log_cancelled(&chat->conversation.cli->log, e)) {
         clearerr(stdin);
-        result = READ_INTERRUPTED;
+        result = LINE_INTERRUPTED;
     } else if (n < 0 && ferror(stdin)) {
         err_set_errno(e, "stdin: can't read");
-        result = READ_FAILED;
+        result = LINE_FAILED;
     } else if (n < 0) {
-        result = READ_END;
+        result = LINE_END;
     } else {
+        if (chat->is_interactive && n >= TERMINAL_LINE_BYTES)
+            chat->is_cut = true;
         if (n > 0 && line[n - 1] == '\n')
             n--;
         if (n > 0 && line[n - 1] == '\r')
             n--;
         buf_append(out, line, (size_t)n);
-        if (out->failed) {
-            err_set(e, ERR_LIMIT, "a message of more than %zu bytes", MESSAGE_BYTES_MAX);
-            result = READ_FAILED;
-        }
+    }
+done:
+    if (result == LINE_READ && out->failed) {
+        err_set(e, ERR_LIMIT, "a message of more than %zu bytes", MESSAGE_BYTES_MAX);
+        result = LINE_FAILED;
     }
     free(line);
     return result;
+}
+
+bool chat_ask(struct chat *chat, const char *question, bool *yes, struct err *e)
+{
+    struct buf line;
+    buf_init(&line, 1 << 16);
+    enum line_result result = read_line(chat, question, &line, e);
+    *yes = result == LINE_READ && line.p && (line.p[0] == 'y' || line.p[0] == 'Y');
+    buf_fini(&line);
+    if (result != LINE_READ)
+        prompt(chat, "\n");
+    return result != LINE_FAILED;
 }
 
 static bool ends_with(const struct buf *b, size_t from, const char *end)
@@ -68,36 +88,37 @@ static void cut(struct buf *b, size_t n)
 
 /* A whole entry: one line; lines that end in a backslash and the one behind them; or everything between """ and """. The
  * end of the input ends an entry too. */
-static enum read_result read_entry(struct chat *chat, struct buf *out, bool *is_quoted, struct err *e)
+static enum line_result read_entry(struct chat *chat, struct buf *out, bool *is_quoted, struct err *e)
 {
     buf_clear(out);
     *is_quoted = false;
-    enum read_result result = read_line(chat, "> ", out, e);
-    if (result != READ_LINE || !out->p)
+    chat->is_cut = false;
+    enum line_result result = read_line(chat, "> ", out, e);
+    if (result != LINE_READ || !out->p)
         return result;
     if (strncmp(out->p, QUOTES, strlen(QUOTES)) == 0) {
         size_t n = strlen(QUOTES), from = n;
-        while (result == READ_LINE && !ends_with(out, from, QUOTES)) {
+        while (result == LINE_READ && !ends_with(out, from, QUOTES)) {
             buf_puts(out, "\n");
             from = out->n;
             result = read_line(chat, ". ", out, e);
         }
-        if (result == READ_LINE)
+        if (result == LINE_READ)
             cut(out, n);
-        if (result == READ_LINE || result == READ_END) {
+        if (result == LINE_READ || result == LINE_END) {
             memmove(out->p, out->p + n, out->n - n + 1);
             cut(out, n);
             *is_quoted = true;
-            result = READ_LINE;
+            result = LINE_READ;
         }
         return result;
     }
-    while (result == READ_LINE && ends_with(out, 0, "\\")) {
+    while (result == LINE_READ && ends_with(out, 0, "\\")) {
         cut(out, 1);
         buf_puts(out, "\n");
         result = read_line(chat, ". ", out, e);
     }
-    return result == READ_END ? READ_LINE : result;
+    return result == LINE_END ? LINE_READ : result;
 }
 
 static void show_status(struct chat *chat)
@@ -141,14 +162,37 @@ static bool handle_entry(struct chat *chat, struct buf *entry, bool is_quoted, b
     const char *text = entry->p ? entry->p : "";
     if (memchr(text, '\0', entry->n))
         return err_set(e, ERR_FORMAT, "stdin: a message with a NUL byte in it");
-    if (!is_quoted && text[strspn(text, " \t")] == '\0')
+    if (!is_quoted && text[strspn(text, " \t\n")] == '\0')
         return true;
+    if (chat->is_cut)
+        return err_set(
+            e, ERR_LIMIT,
+            "a line of %d bytes or more, of which this terminal may have dropped the end, is not taken; "
+            "/read FILE says what is in a file",
+            TERMINAL_LINE_BYTES);
     if (chat->is_interactive)
         chat_history_add(chat, text, entry->n);
+    if (chat->editor)
+        line_editor_remember(chat->editor, text, entry->n);
     if (!is_quoted && text[0] == '/' && text[1] != '/')
         return chat_command(chat, text, leaves, e);
     size_t skip = !is_quoted && text[0] == '/' ? 1 : 0; /* "//text" is the message "/text" */
-    return chat_say(chat, text + skip, entry->n - skip, e);
+    bool ok = chat_say(chat, text + skip, entry->n - skip, e);
+    chat->returns_entry = !ok;
+    return ok;
+}
+
+/* What became of an entry that was stopped. */
+static const char *stopped_text(const struct chat *chat, enum line_result result, bool ok)
+{
+    if (result == LINE_INTERRUPTED)
+        return "(Ctrl-C again leaves)\n";
+    if (ok)
+        return "(stopped; Ctrl-C again leaves)\n";
+    if (!chat->returns_entry)
+        return "(stopped before the answer began)\n";
+    return chat->editor ? "(stopped before the answer began; the message is back to be edited)\n"
+                        : "(stopped before the answer began; the message is gone)\n";
 }
 
 bool chat_repl(struct chat *chat, struct err *e)
@@ -160,15 +204,18 @@ bool chat_repl(struct chat *chat, struct err *e)
     while (ok && !leaves) {
         bool is_quoted;
         struct err problem = {0};
-        enum read_result result = read_entry(chat, &entry, &is_quoted, &problem);
-        if (result == READ_END) {
+        chat->returns_entry = false;
+        enum line_result result = read_entry(chat, &entry, &is_quoted, &problem);
+        if (result == LINE_END) {
             prompt(chat, "\n");
             break;
         }
-        ok = result == READ_LINE && handle_entry(chat, &entry, is_quoted, &leaves, &problem);
+        if (result == LINE_INTERRUPTED && chat->editor) /* lines before the one that was dropped */
+            line_editor_remember(chat->editor, entry.p ? entry.p : "", entry.n);
+        ok = result == LINE_READ && handle_entry(chat, &entry, is_quoted, &leaves, &problem);
         bool stopped = log_cancelled(&cli->log, NULL);
-        bool is_last = *cli->stop_signal == SIGTERM || (was_stopped && result == READ_INTERRUPTED) ||
-                       (result == READ_FAILED && !entry.failed) || problem.code == ERR_IO;
+        bool is_last = *cli->stop_signal == SIGTERM || (was_stopped && result == LINE_INTERRUPTED) ||
+                       (result == LINE_FAILED && !entry.failed) || chat->conversation.printer.failed;
         if (!chat->is_interactive || is_last) {
             if (!ok)
                 *e = problem;
@@ -176,14 +223,13 @@ bool chat_repl(struct chat *chat, struct err *e)
                 continue;
         }
         if (stopped) {
-            if (result == READ_INTERRUPTED)
-                prompt(chat, "\n");
-            prompt(chat, result == READ_INTERRUPTED ? "(Ctrl-C again leaves)\n"
-                         : ok                       ? "(stopped; Ctrl-C again leaves)\n"
-                              : "(stopped before the answer began; the message is gone)\n");
+            prompt(chat, result == LINE_INTERRUPTED ? "\n" : "");
+            prompt(chat, stopped_text(chat, result, ok));
         } else if (!ok) {
             fprintf(stderr, "%s: error: %s\n", cli->program, problem.msg);
         }
+        if (chat->returns_entry && chat->editor)
+            line_editor_offer(chat->editor, entry.p, entry.n);
         *cli->stop_signal = 0;
         was_stopped = stopped;
         ok = true;

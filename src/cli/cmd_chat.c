@@ -132,6 +132,8 @@ static bool talk(struct chat *chat, const struct chat_options *o, struct err *e)
     chat->is_interactive = isatty(STDIN_FILENO) == 1;
     if (chat->is_interactive && !o->no_history)
         chat->history = chat_history_path();
+    if (chat->is_interactive && (chat->editor = line_editor_open(&c->cli->log)))
+        chat_history_recall(chat);
     if (chat->is_interactive && c->cli->log.level >= LOG_INFO)
         fprintf(stderr, "%s, a context of %lld tokens. /help lists the commands, Ctrl-D leaves.\n",
                 c->model->package->meta->name ? c->model->package->meta->name : "A package",
@@ -193,6 +195,7 @@ int cmd_chat(struct cli *cli, int argc, char **argv)
     chat_template_free(c->template);
     tokenizer_free(c->tokenizer);
     model_close(c->model);
+    line_editor_close(chat.editor);
     free(chat.history);
     return ok ? 0 : cli_fail(cli, &e, hint);
 }

@@ -344,6 +344,23 @@ static void keep_answer(struct conversation *c, struct answer *a)
     c->n_turns++;
 }
 
+static bool is_blank(const struct buf *b)
+{
+    return !b->p || b->p[strspn(b->p, " \t\r\n")] == '\0';
+}
+
+/* An empty line alone would leave the user to guess. */
+static void tell_empty(const struct conversation *c, const struct answer *a)
+{
+    bool thinks = !is_blank(&a->reasoning);
+    if (!is_blank(&a->content) || a->calls.n > 0 || (thinks && c->printer.shows_thinking) ||
+        c->max_tokens == 0)
+        return;
+    log_warn(&c->cli->log, "the answer is %s (%lld tokens, stopped: %s)%s",
+             thinks ? "thinking alone" : "empty", (long long)c->last.n_generated,
+             generate_end_name(c->last.end), thinks ? ", which is not shown; --show-think shows it" : "");
+}
+
 static bool answer(struct conversation *c, struct err *e)
 {
     struct answer a;
@@ -376,8 +393,10 @@ static bool answer(struct conversation *c, struct err *e)
     }
     if (ok && (a.content.failed || a.reasoning.failed || a.calls.failed))
         ok = err_set(e, ERR_LIMIT, "an answer of more than %zu bytes", MESSAGE_BYTES_MAX);
-    if (ok)
+    if (ok) {
+        tell_empty(c, &a);
         keep_answer(c, &a);
+    }
     if (ok && c->last.end == GENERATE_CONTEXT)
         log_warn(&c->cli->log, "the context of %lld tokens is full: the answer ends here",
                  (long long)c->model->context_length);

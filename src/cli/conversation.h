@@ -79,9 +79,15 @@ void conversation_set_system(struct conversation *c, const char *text);
 /* Takes the options when they are in range. */
 bool conversation_set_sampling(struct conversation *c, const struct sampling_options *o,
                                struct err *e) MUST_CHECK;
-/* {"messages": [...]}, the form of OpenAI; dropped messages are part of it. */
-bool conversation_save(const struct conversation *c, const char *path, struct err *e) MUST_CHECK;
+/* {"messages": [...]}, the form of OpenAI; dropped messages are part of it. replace: whether a file that is there may
+ * be replaced. */
+bool conversation_save(const struct conversation *c, const char *path, bool replace,
+                       struct err *e) MUST_CHECK;
+/* A file that can't be read changes nothing. */
 bool conversation_load(struct conversation *c, const char *path, struct err *e) MUST_CHECK;
+/* The same from and to memory; where: for messages. */
+void conversation_put(const struct conversation *c, struct buf *out);
+bool conversation_parse(struct conversation *c, struct str text, const char *where, struct err *e) MUST_CHECK;
 /* "prompt: ..; answer: ..; context: ..", without a newline. */
 void conversation_put_stats(const struct conversation *c, struct buf *out);
 

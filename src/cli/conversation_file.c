@@ -13,47 +13,81 @@ static void put_string_member(struct buf *out, const char *key, const char *text
     json_put_string(out, text, n);
 }
 
-bool conversation_save(const struct conversation *c, const char *path, struct err *e)
+void conversation_put(const struct conversation *c, struct buf *out)
 {
-    struct buf out;
-    buf_init(&out, FILE_BYTES_MAX);
-    buf_puts(&out, "{\"messages\": [");
     const char *between = "\n";
+    buf_puts(out, "{\"messages\": [");
     if (c->system) {
-        buf_puts(&out, "\n{\"role\": \"system\"");
-        put_string_member(&out, "content", c->system, strlen(c->system));
-        buf_puts(&out, "}");
+        buf_puts(out, "\n{\"role\": \"system\"");
+        put_string_member(out, "content", c->system, strlen(c->system));
+        buf_puts(out, "}");
         between = ",\n";
     }
     for (size_t i = 0; i < c->n; i++, between = ",\n") {
         const struct message *m = &c->messages[i];
-        buf_printf(&out, "%s{\"role\": \"%s\"", between, m->is_answer ? "assistant" : "user");
-        put_string_member(&out, "content", m->content, m->bytes);
+        buf_printf(out, "%s{\"role\": \"%s\"", between, m->is_answer ? "assistant" : "user");
+        put_string_member(out, "content", m->content, m->bytes);
         if (m->reasoning)
-            put_string_member(&out, "reasoning_content", m->reasoning, strlen(m->reasoning));
+            put_string_member(out, "reasoning_content", m->reasoning, strlen(m->reasoning));
         if (m->calls) {
-            buf_puts(&out, ", \"tool_calls\": ");
-            buf_puts(&out, m->calls);
+            buf_puts(out, ", \"tool_calls\": ");
+            buf_puts(out, m->calls);
         }
-        buf_puts(&out, "}");
+        buf_puts(out, "}");
     }
-    buf_puts(&out, "\n]}\n");
-    bool ok = !out.failed ||
+    buf_puts(out, "\n]}\n");
+}
+
+bool conversation_save(const struct conversation *c, const char *path, bool replace, struct err *e)
+{
+    struct buf text;
+    struct out_file *file = NULL;
+    buf_init(&text, FILE_BYTES_MAX);
+    conversation_put(c, &text);
+    bool ok = !text.failed ||
               err_set(e, ERR_LIMIT, "%s: a conversation of more than %zu bytes", path, FILE_BYTES_MAX);
-    ok = ok && file_write(path, out.p, out.n, e);
-    buf_fini(&out);
+    ok = ok && out_file_open(&file, path, replace, e);
+    if (ok && !out_file_write(file, text.p, text.n, e)) {
+        out_file_abort(file);
+        ok = false;
+    }
+    ok = ok && out_file_commit(file, e);
+    buf_fini(&text);
     return ok;
 }
 
-static bool load_message(struct conversation *c, const cJSON *item, size_t i, const char *path, struct err *e)
+/* Tool calls as they stand in the file, so that numbers keep all their digits. Where the key stands there in another
+ * spelling the text may be of something else; then what was parsed counts. */
+static char *calls_text(const cJSON *calls, struct str item)
+{
+    struct str text;
+    struct buf b;
+    cJSON *root = NULL;
+    if (!chat_json_member(item, "tool_calls", &text))
+        return cJSON_PrintUnformatted(calls);
+    bool ok = json_parse(&root, text.p, text.n, "", NULL) && cJSON_IsArray(root) && root->child;
+    cJSON_Delete(root);
+    if (!ok)
+        return cJSON_PrintUnformatted(calls);
+    while (strchr(" \t\r\n", *text.p)) /* an array stands behind */
+        text = (struct str){text.p + 1, text.n - 1};
+    while (text.p[text.n - 1] != ']')
+        text.n--;
+    buf_init(&b, FILE_BYTES_MAX);
+    buf_append(&b, text.p, text.n);
+    return buf_take(&b, NULL);
+}
+
+static bool load_message(struct conversation *c, const cJSON *item, struct str text, size_t i,
+                         const char *where, struct err *e)
 {
     const char *role = NULL, *content = "", *reasoning = NULL;
     if (!cJSON_IsObject(item))
-        return err_set(e, ERR_FORMAT, "%s: message %zu: expected an object, found %s", path, i,
+        return err_set(e, ERR_FORMAT, "%s: message %zu: expected an object, found %s", where, i,
                        json_type_name(item));
-    if (!json_get_string(item, "role", &role, path, e) ||
-        !json_get_string(item, "content", &content, path, e) ||
-        !json_get_string(item, "reasoning_content", &reasoning, path, e))
+    if (!json_get_string(item, "role", &role, where, e) ||
+        !json_get_string(item, "content", &content, where, e) ||
+        !json_get_string(item, "reasoning_content", &reasoning, where, e))
         return err_wrap(e, "message %zu", i);
     if (role && strcmp(role, "system") == 0 && i == 0) {
         conversation_set_system(c, content);
@@ -63,29 +97,33 @@ static bool load_message(struct conversation *c, const cJSON *item, size_t i, co
         return err_set(
             e, ERR_FORMAT,
             "%s: message %zu: expected role user or assistant (or system as the first), found \"%.100s\"",
-            path, i, role ? role : "");
+            where, i, role ? role : "");
     const cJSON *calls = json_get(item, "tool_calls");
     struct message m = {.is_answer = role[0] == 'a', .content = xstrdup(content), .bytes = strlen(content)};
-    if (m.is_answer && reasoning)
+    if (m.is_answer && reasoning && reasoning[0])
         m.reasoning = xstrdup(reasoning);
     if (m.is_answer && cJSON_IsArray(calls) && calls->child)
-        m.calls = cJSON_PrintUnformatted(calls);
+        m.calls = calls_text(calls, text);
     conversation_add(c, &m);
     return true;
 }
 
-bool conversation_load(struct conversation *c, const char *path, struct err *e)
+bool conversation_parse(struct conversation *c, struct str text, const char *where, struct err *e)
 {
     /* read into an empty one first: a bad file changes nothing */
     struct conversation loaded = {0};
+    struct str list = text, item_text = {NULL, 0};
     cJSON *root = NULL;
-    bool ok = json_read_file(&root, path, FILE_BYTES_MAX, e);
+    bool ok = json_parse(&root, text.p, text.n, where, e);
     const cJSON *messages = cJSON_IsArray(root) ? root : json_get(root, "messages");
     if (ok && !cJSON_IsArray(messages))
-        ok = err_set(e, ERR_FORMAT, "%s: expected an object with \"messages\", a list", path);
-    size_t i = 0;
-    for (const cJSON *item = ok ? messages->child : NULL; ok && item; item = item->next)
-        ok = load_message(&loaded, item, i++, path, e);
+        ok = err_set(e, ERR_FORMAT, "%s: expected an object with \"messages\", a list", where);
+    bool has_text = ok && (messages == root || chat_json_member(text, "messages", &list));
+    size_t i = 0, at = 0;
+    for (const cJSON *item = ok ? messages->child : NULL; ok && item; item = item->next) {
+        has_text = has_text && chat_json_next(list, &at, &item_text);
+        ok = load_message(&loaded, item, has_text ? item_text : (struct str){NULL, 0}, i++, where, e);
+    }
     if (ok) {
         conversation_clear(c);
         for (size_t k = 0; k < loaded.n; k++)
@@ -97,5 +135,15 @@ bool conversation_load(struct conversation *c, const char *path, struct err *e)
     conversation_clear(&loaded);
     free(loaded.messages);
     free(loaded.system);
+    return ok;
+}
+
+bool conversation_load(struct conversation *c, const char *path, struct err *e)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    bool ok = file_read(&text, &bytes, path, FILE_BYTES_MAX, e) &&
+              conversation_parse(c, (struct str){text, bytes}, path, e);
+    free(text);
     return ok;
 }

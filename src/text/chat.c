@@ -377,6 +377,19 @@ bool chat_json_member(struct str object, const char *key, struct str *value)
     return found;
 }
 
+bool chat_json_next(struct str array, size_t *at, struct str *value)
+{
+    size_t begin = *at == 0 ? skip_to(array, 0, '[') + 1 : *at;
+    while (begin < array.n && strchr(" \t\r\n", array.p[begin]))
+        begin++;
+    if (begin >= array.n || array.p[begin] == ']')
+        return false;
+    size_t end = skip_value(array, begin);
+    *value = (struct str){array.p + begin, end - begin};
+    *at = end + (end < array.n && array.p[end] == ','); /* the bracket that ends the array stays */
+    return true;
+}
+
 bool chat_request_parse(struct chat_request *out, struct str json, const char *where, struct err *e)
 {
     cJSON *root = NULL;

@@ -42,6 +42,8 @@ bool chat_request_parse(struct chat_request *out, struct str json, const char *w
 /* The text of a member of a JSON object that json_parse has accepted, as it stands there (numbers too). False when
  * there is no such member. */
 bool chat_json_member(struct str object, const char *key, struct str *value);
+/* The next element of such an array, as it stands there; *at begins as 0. False behind the last one. */
+bool chat_json_next(struct str array, size_t *at, struct str *value);
 
 /* The text, in parts. What the template says with raise_exception is out->raised as well as the message. */
 bool chat_render(const struct chat_template *t, const struct chat_request *r, struct jinja_output *out,

@@ -41,6 +41,14 @@ expect 0 "" "$MILKIT" chat tiny -p 'And it came' --greedy -n 40 --show-think
 cp out.txt shown.txt
 expect 0 "" "$MILKIT" chat tiny -p 'And it came' --greedy -n 40
 tail -n +1 out.txt | grep -q think && fail "thinking is shown where nobody asked for it"
+# an answer of which nothing is shown says so
+chat 0 tiny 'But, beloved\n/set max-tokens 8\nAnd it came\n' -n 60
+[ "$(sed -n '$p' out.txt)" = "" ] || fail "the model does not think in the second turn: $(cat out.txt)"
+told "the answer is thinking alone (8 tokens, stopped: length), which is not shown; --show-think"
+chat 0 tiny 'But, beloved\n/set max-tokens 8\nAnd it came\n' -n 60 --show-think
+grep -q '^<think>$' out.txt || fail "--show-think: $(cat out.txt)"
+grep -q 'thinking alone' err.txt && fail "thinking is shown, and yet: $(cat err.txt)"
+expect 0 "the answer is empty (2 tokens, stopped: length)" "$MILKIT" chat tiny -p 'But, beloved' --greedy -n 2
 for how in "-p -" ""; do
     # shellcheck disable=SC2086
     printf 'But, beloved' | "$MILKIT" chat tiny $how --greedy -n 40 >out.txt 2>err.txt || fail "stdin by '$how': status"
@@ -101,6 +109,9 @@ told "/regen"
 printf 'But, beloved' >message.txt
 chat 0 tiny '/read message.txt\n'
 cmp -s out.txt first.txt || fail "/read: $(cat out.txt)"
+echo 'But, beloved' >message.txt
+chat 0 tiny '/read message.txt\n'
+cmp -s out.txt first.txt || fail "/read with a line end: $(cat out.txt)"
 chat 0 tiny '"""But,\nbeloved"""\nBut,\\\nbeloved\n/save lines.json\n'
 [ "$(grep -cF '"content": "But,\nbeloved"' lines.json)" -eq 2 ] || fail "several lines: $(cat lines.json)"
 chat 0 tiny '"""But,\nbeloved' -n 1
@@ -117,6 +128,12 @@ for bad in "/nothing" "/set" "/think"; do
     /think) chat 2 tiny '/think maybe\n' && told 'found "maybe"' ;;
     *) chat 2 tiny "$bad\n" && told "no command $bad" ;;
     esac
+done
+# what takes no arguments is no command with them, and no message either
+for name in help exit quit clear regen stats tokens; do
+    chat 2 tiny "But, beloved\\n/$name the table\\n"
+    told "/$name takes nothing behind it"
+    [ "$(wc -l <out.txt)" -eq 1 ] || fail "/$name with arguments: $(cat out.txt)"
 done
 chat 2 tiny '/set top-p 7\n'
 told "top-p"
@@ -135,6 +152,20 @@ echo '{"messages": [{"role": "robot", "content": "x"}]}' >bad.json
 chat 4 tiny '/load bad.json\n'
 told robot
 chat 1 tiny '/save no/such/folder/x.json\n'
+# nobody can be asked here, so a file that is there stays
+cp saved.json kept.json
+chat 2 tiny 'And it came\n/save kept.json\n' -n 3
+told "--force"
+cmp -s saved.json kept.json || fail "/save has replaced a file"
+chat 0 tiny 'And it came\n/save --force kept.json\n' -n 3
+grep -qF 'And it came' kept.json || fail "/save --force: $(cat kept.json)"
+chat 2 tiny '/save --force\n'
+told "expected a file name"
+# numbers of tool calls keep their digits
+calls='[{"function": {"name": "f", "arguments": {"n": 123456789012345678901234567890, "x": 1.0}}}]'
+echo '{"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "", "tool_calls":  '"$calls"' }]}' >calls.json
+chat 0 tiny '/load calls.json\n/save calls2.json\n'
+grep -qF "\"tool_calls\": $calls" calls2.json || fail "tool calls: $(cat calls2.json)"
 [ -e "$HOME" ] && fail "a history was kept away from a terminal"
 
 # ---- templates ----
@@ -184,12 +215,12 @@ told "is full: the answer ends here"
 if [ -n "$SHARED" ] && [ -d "$SHARED/models/qwen3_5-tiny" ]; then
     for model in qwen3_5-tiny gemma4-tiny; do
         make_package "$SHARED/models/$model" $model -c 128 -b 16 --format mlmodelc
-        chat 0 $model 'But, beloved\nAnd it came\n/regen\n/save some.json\nGo on\nMore\nAnd more\n' -n 24 --stats
+        chat 0 $model 'But, beloved\nAnd it came\n/regen\n/save '$model'.json\nGo on\nMore\nAnd more\n' -n 24 --stats
         cp out.txt answers.txt
         [ "$(sed -n 2p out.txt)" = "$(sed -n 3p out.txt)" ] || fail "$model: /regen: $(cat out.txt)"
         [ "$(number 2 reused)" = "$(prompt 1)" ] || fail "$model: nothing is kept: $(cat err.txt)"
         told "the context of 128 tokens is full: the oldest messages"
-        chat 0 $model '/load some.json\n/regen\nGo on\n' -n 24
+        chat 0 $model '/load '$model'.json\n/regen\nGo on\n' -n 24
         cmp -s out.txt <(sed -n 3,4p answers.txt) || fail "$model: other answers from scratch: $(cat out.txt answers.txt)"
     done
 else
