@@ -356,7 +356,7 @@ static void tell_empty(const struct conversation *c, const struct answer *a)
     if (!is_blank(&a->content) || a->calls.n > 0 || (thinks && c->printer.shows_thinking) ||
         c->max_tokens == 0)
         return;
-    log_warn(&c->cli->log, "the answer is %s (%lld tokens, stopped: %s)%s",
+    log_info(&c->cli->log, "the answer is %s (%lld tokens, stopped: %s)%s",
              thinks ? "thinking alone" : "empty", (long long)c->last.n_generated,
              generate_end_name(c->last.end), thinks ? ", which is not shown; --show-think shows it" : "");
 }
