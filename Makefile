@@ -3,7 +3,7 @@ JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 60
 PROMPT ?= In the beginning
 
-.PHONY: all release test demo asan tsan clang fuzz fuzz-run bench cov format format-check deps install clean
+.PHONY: all release test test-arm demo asan tsan clang fuzz fuzz-run bench cov format format-check deps install clean
 
 all: release
 
@@ -27,6 +27,10 @@ tsan: build/tsan/build.ninja
 
 clang: build/clang/build.ninja
 	cmake --build --preset clang -j $(JOBS)
+
+# The suite on 64-bit Arm, emulated: slow. What it needs is said where it is missing.
+test-arm:
+	sh tools/test-arm.sh $(JOBS)
 
 demo: release
 	sh tools/demo.sh build/release/milkit tests/data/models/qwen3-tiny "$(PROMPT)"

@@ -62,7 +62,7 @@ static void mix(struct buf *out, const struct buf *text)
 {
     uint32_t seed = 1;
     while (out->n < TEXT_BYTES && text->n > 0) {
-        size_t begin = ((size_t)next_random(&seed) << 8 ^ next_random(&seed)) % text->n;
+        size_t high = next_random(&seed), begin = (high << 8 ^ next_random(&seed)) % text->n;
         if (next_random(&seed) % 3) /* at the start of a line */
             while (begin > 0 && text->p[begin - 1] != '\n')
                 begin--;

@@ -2,10 +2,6 @@
  * engine (and Apple's compiler) meets known patterns. */
 #include "arch/blocks.h"
 
-#define ARG(arg_name, variable)                                                                              \
-    {                                                                                                        \
-        (arg_name), (variable), NULL, 0                                                                      \
-    }
 #define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 
 static int rank_of(const struct mil_var *x)
@@ -29,25 +25,10 @@ static bool has_rank(struct mil_builder *b, const struct mil_var *x, int rank, c
     return false;
 }
 
-/* Dimensions as int32 constants; what does not fit can't be in a model. */
-static struct mil_var *ints_of(struct mil_builder *b, const int64_t *v, int n)
-{
-    int32_t narrow[MIL_RANK_MAX] = {0};
-    for (int i = 0; i < n; i++) {
-        if (v[i] < INT32_MIN || v[i] > INT32_MAX) {
-            mil_builder_fail(b, ERR_LIMIT, "a dimension of %lld is larger than int32 can hold",
-                             (long long)v[i]);
-            return NULL;
-        }
-        narrow[i] = (int32_t)v[i];
-    }
-    return mil_build_ints(b, narrow, n, NULL);
-}
-
 struct mil_var *block_binary(struct mil_builder *b, const char *type, struct mil_var *x, struct mil_var *y,
                              const char *name)
 {
-    const struct mil_build_arg args[] = {ARG("x", x), ARG("y", y)};
+    const struct mil_build_arg args[] = {MIL_ARG("x", x), MIL_ARG("y", y)};
     return mil_build_op(b, type, name, args, COUNT(args));
 }
 
@@ -58,35 +39,35 @@ struct mil_var *block_scale(struct mil_builder *b, struct mil_var *x, double fac
 
 struct mil_var *block_unary(struct mil_builder *b, const char *type, struct mil_var *x, const char *name)
 {
-    const struct mil_build_arg args[] = {ARG("x", x)};
+    const struct mil_build_arg args[] = {MIL_ARG("x", x)};
     return mil_build_op(b, type, name, args, COUNT(args));
 }
 
 struct mil_var *block_reduce(struct mil_builder *b, const char *type, struct mil_var *x, int axis)
 {
-    const struct mil_build_arg args[] = {ARG("x", x),
-                                         ARG("axes", mil_build_ints(b, (int32_t[]){axis}, 1, NULL)),
-                                         ARG("keep_dims", mil_build_bool(b, true, NULL))};
+    const int32_t at = axis;
+    const struct mil_build_arg args[] = {MIL_ARG("x", x), MIL_ARG_INTS("axes", &at, 1),
+                                         MIL_ARG_BOOL("keep_dims", true)};
     return mil_build_op(b, type, NULL, args, COUNT(args));
 }
 
 struct mil_var *block_select(struct mil_builder *b, struct mil_var *condition, struct mil_var *yes,
                              struct mil_var *no)
 {
-    const struct mil_build_arg args[] = {ARG("cond", condition), ARG("a", yes), ARG("b", no)};
+    const struct mil_build_arg args[] = {MIL_ARG("cond", condition), MIL_ARG("a", yes), MIL_ARG("b", no)};
     return mil_build_op(b, "select", NULL, args, COUNT(args));
 }
 
 struct mil_var *block_softmax(struct mil_builder *b, struct mil_var *x, int axis)
 {
-    const struct mil_build_arg args[] = {ARG("x", x), ARG("axis", mil_build_int(b, axis, NULL))};
+    const struct mil_build_arg args[] = {MIL_ARG("x", x), MIL_ARG_INT("axis", axis)};
     return mil_build_op(b, "softmax", NULL, args, COUNT(args));
 }
 
 static struct mil_var *with_axes(struct mil_builder *b, const char *type, struct mil_var *x,
                                  const int32_t *axes, int n)
 {
-    const struct mil_build_arg args[] = {ARG("x", x), ARG("axes", mil_build_ints(b, axes, n, NULL))};
+    const struct mil_build_arg args[] = {MIL_ARG("x", x), MIL_ARG_INTS("axes", axes, n)};
     return mil_build_op(b, type, NULL, args, COUNT(args));
 }
 
@@ -113,26 +94,24 @@ struct mil_var *block_slice(struct mil_builder *b, struct mil_var *x, int axis, 
     }
     from[axis] = begin;
     to[axis] = end;
-    struct mil_var *mask = has_unknown ? mil_build_bools(b, whole, rank, NULL) : NULL;
-    const struct mil_build_arg args[] = {ARG("x", x), ARG("begin", ints_of(b, from, rank)),
-                                         ARG("end", ints_of(b, to, rank)), ARG("begin_mask", mask),
-                                         ARG("end_mask", mask)};
+    const struct mil_build_arg args[] = {
+        MIL_ARG("x", x), MIL_ARG_DIMS("begin", from, rank), MIL_ARG_DIMS("end", to, rank),
+        MIL_ARG_BOOLS("begin_mask", whole, rank), MIL_ARG_BOOLS("end_mask", whole, rank)};
     return mil_build_op(b, "slice_by_index", name, args, has_unknown ? COUNT(args) : COUNT(args) - 2);
 }
 
 struct mil_var *block_concat(struct mil_builder *b, struct mil_var *const *values, int n, int axis,
                              const char *name)
 {
-    const struct mil_build_arg args[] = {{"values", NULL, values, n},
-                                         ARG("axis", mil_build_int(b, axis, NULL)),
-                                         ARG("interleave", mil_build_bool(b, false, NULL))};
+    const struct mil_build_arg args[] = {MIL_ARG_VARS("values", values, n), MIL_ARG_INT("axis", axis),
+                                         MIL_ARG_BOOL("interleave", false)};
     return mil_build_op(b, "concat", name, args, COUNT(args));
 }
 
 struct mil_var *block_reshape(struct mil_builder *b, struct mil_var *x, int rank, const int64_t *dims,
                               const char *name)
 {
-    const struct mil_build_arg args[] = {ARG("x", x), ARG("shape", ints_of(b, dims, rank))};
+    const struct mil_build_arg args[] = {MIL_ARG("x", x), MIL_ARG_DIMS("shape", dims, rank)};
     return mil_build_op(b, "reshape", name, args, COUNT(args));
 }
 
@@ -149,26 +128,25 @@ struct mil_var *block_squeeze(struct mil_builder *b, struct mil_var *x, int axis
 struct mil_var *block_transpose(struct mil_builder *b, struct mil_var *x, int rank, const int32_t *perm,
                                 const char *name)
 {
-    const struct mil_build_arg args[] = {ARG("x", x), ARG("perm", mil_build_ints(b, perm, rank, NULL))};
+    const struct mil_build_arg args[] = {MIL_ARG("x", x), MIL_ARG_INTS("perm", perm, rank)};
     return mil_build_op(b, "transpose", name, args, COUNT(args));
 }
 
 struct mil_var *block_gather(struct mil_builder *b, const struct mil_value *table, struct mil_var *indices,
                              const char *table_name, const char *name)
 {
-    const struct mil_build_arg args[] = {ARG("x", mil_build_const(b, table, table_name)),
-                                         ARG("indices", indices), ARG("axis", mil_build_int(b, 0, NULL)),
-                                         ARG("batch_dims", mil_build_int(b, 0, NULL)),
-                                         ARG("validate_indices", mil_build_bool(b, false, NULL))};
+    const struct mil_build_arg args[] = {MIL_ARG_VALUE("x", table, table_name), MIL_ARG("indices", indices),
+                                         MIL_ARG_INT("axis", 0), MIL_ARG_INT("batch_dims", 0),
+                                         MIL_ARG_BOOL("validate_indices", false)};
     return mil_build_op(b, "gather", name, args, COUNT(args));
 }
 
 static struct mil_var *product(struct mil_builder *b, struct mil_var *x, struct mil_var *y, bool transpose_x,
                                bool transpose_y, const char *name)
 {
-    const struct mil_build_arg args[] = {ARG("x", x), ARG("y", y),
-                                         ARG("transpose_x", mil_build_bool(b, transpose_x, NULL)),
-                                         ARG("transpose_y", mil_build_bool(b, transpose_y, NULL))};
+    const struct mil_build_arg args[] = {MIL_ARG("x", x), MIL_ARG("y", y),
+                                         MIL_ARG_BOOL("transpose_x", transpose_x),
+                                         MIL_ARG_BOOL("transpose_y", transpose_y)};
     return mil_build_op(b, "matmul", name, args, COUNT(args));
 }
 
@@ -206,15 +184,14 @@ struct mil_var *block_linear(struct mil_builder *b, struct mil_var *x, const str
                              const struct mil_value *bias, const char *name)
 {
     static const int32_t ones[] = {1, 1}, zeros[] = {0, 0, 0, 0};
-    const struct mil_build_arg args[] = {
-        ARG("x", x),
-        ARG("weight", mil_build_const(b, weight, suffixed(b, name, "weight"))),
-        ARG("strides", mil_build_ints(b, ones, 2, NULL)),
-        ARG("pad_type", mil_build_string(b, "valid", NULL)),
-        ARG("pad", mil_build_ints(b, zeros, 4, NULL)),
-        ARG("dilations", mil_build_ints(b, ones, 2, NULL)),
-        ARG("groups", mil_build_int(b, 1, NULL)),
-        ARG("bias", bias ? mil_build_const(b, bias, suffixed(b, name, "bias")) : NULL)};
+    const struct mil_build_arg args[] = {MIL_ARG("x", x),
+                                         MIL_ARG_VALUE("weight", weight, suffixed(b, name, "weight")),
+                                         MIL_ARG_INTS("strides", ones, 2),
+                                         MIL_ARG_STRING("pad_type", "valid"),
+                                         MIL_ARG_INTS("pad", zeros, 4),
+                                         MIL_ARG_INTS("dilations", ones, 2),
+                                         MIL_ARG_INT("groups", 1),
+                                         MIL_ARG_VALUE("bias", bias, suffixed(b, name, "bias"))};
     return mil_build_op(b, "conv", name, args, bias ? COUNT(args) : COUNT(args) - 1);
 }
 
@@ -229,9 +206,10 @@ static struct mil_var *normed(struct mil_builder *b, struct mil_var *x, double e
     struct mil_var *both[2] = {x, block_scale(b, x, -1.0, NULL)};
     /* An epsilon that fp16 rounds to 0 would make NaN of a row of zeros. */
     double epsilon_min = 5.9604644775390625e-8;
+    struct mil_var *joined = block_concat(b, both, 2, -1, NULL);
     const struct mil_build_arg args[] = {
-        ARG("x", block_concat(b, both, 2, -1, NULL)), ARG("axes", mil_build_ints(b, last, 1, NULL)),
-        ARG("epsilon", mil_build_f16(b, epsilon < epsilon_min ? epsilon_min : epsilon, NULL))};
+        MIL_ARG("x", joined), MIL_ARG_INTS("axes", last, 1),
+        MIL_ARG_F16("epsilon", epsilon < epsilon_min ? epsilon_min : epsilon)};
     struct mil_var *y = mil_build_op(b, "layer_norm", NULL, args, COUNT(args));
     return block_slice(b, y, axis, 0, n, name);
 }
@@ -299,8 +277,8 @@ struct mil_var *block_repeat_heads(struct mil_builder *b, struct mil_var *x, int
         return x;
     int64_t reps[5] = {1, 1, n, 1, 1};
     int64_t dims[4] = {1, dim_of(x, 1) * n, dim_of(x, 2), dim_of(x, 3)};
-    const struct mil_build_arg args[] = {ARG("x", with_axes(b, "expand_dims", x, axes, 1)),
-                                         ARG("reps", ints_of(b, reps, 5))};
+    struct mil_var *expanded = with_axes(b, "expand_dims", x, axes, 1);
+    const struct mil_build_arg args[] = {MIL_ARG("x", expanded), MIL_ARG_DIMS("reps", reps, 5)};
     return block_reshape(b, mil_build_op(b, "tile", NULL, args, COUNT(args)), 4, dims, NULL);
 }
 
@@ -322,12 +300,14 @@ struct mil_var *block_rope(struct mil_builder *b, struct mil_var *x, struct mil_
     struct mil_var *high = block_slice(b, x, 3, half, half + pairs, NULL);
     struct mil_var *parts[4];
     int n = 0;
-    parts[n++] = block_binary(b, "sub", block_binary(b, "mul", low, cos, NULL),
-                              block_binary(b, "mul", high, sin, NULL), NULL);
+    struct mil_var *low_cos = block_binary(b, "mul", low, cos, NULL);
+    struct mil_var *high_sin = block_binary(b, "mul", high, sin, NULL);
+    parts[n++] = block_binary(b, "sub", low_cos, high_sin, NULL);
     if (pairs < half)
         parts[n++] = block_slice(b, x, 3, pairs, half, NULL);
-    parts[n++] = block_binary(b, "add", block_binary(b, "mul", high, cos, NULL),
-                              block_binary(b, "mul", low, sin, NULL), NULL);
+    struct mil_var *high_cos = block_binary(b, "mul", high, cos, NULL);
+    struct mil_var *low_sin = block_binary(b, "mul", low, sin, NULL);
+    parts[n++] = block_binary(b, "add", high_cos, low_sin, NULL);
     if (half + pairs < d)
         parts[n++] = block_slice(b, x, 3, half + pairs, d, NULL);
     return block_concat(b, parts, n, 3, name);
@@ -335,7 +315,7 @@ struct mil_var *block_rope(struct mil_builder *b, struct mil_var *x, struct mil_
 
 struct mil_var *block_read_state(struct mil_builder *b, struct mil_var *state)
 {
-    const struct mil_build_arg args[] = {ARG("input", state)};
+    const struct mil_build_arg args[] = {MIL_ARG("input", state)};
     return mil_build_op(b, "read_state", NULL, args, COUNT(args));
 }
 
@@ -343,10 +323,10 @@ struct mil_var *block_read_state(struct mil_builder *b, struct mil_var *state)
 static bool write_region(struct mil_builder *b, struct mil_var *state, struct mil_var *old,
                          struct mil_var *value, struct mil_var *begin, struct mil_var *end, const char *name)
 {
-    const struct mil_build_arg update[] = {ARG("x", old), ARG("update", value), ARG("begin", begin),
-                                           ARG("end", end)};
+    const struct mil_build_arg update[] = {MIL_ARG("x", old), MIL_ARG("update", value),
+                                           MIL_ARG("begin", begin), MIL_ARG("end", end)};
     struct mil_var *updated = mil_build_op(b, "slice_update", name, update, COUNT(update));
-    const struct mil_build_arg write[] = {ARG("input", state), ARG("data", updated)};
+    const struct mil_build_arg write[] = {MIL_ARG("input", state), MIL_ARG("data", updated)};
     return mil_build_op_n(b, "write_state", suffixed(b, name, "write_state"), write, COUNT(write), NULL, 0);
 }
 
@@ -354,7 +334,20 @@ void block_write_region(struct mil_builder *b, struct mil_var *state, struct mil
                         struct mil_var *value, int rank, const int64_t *begin, const int64_t *end,
                         const char *name)
 {
-    (void)write_region(b, state, old, value, ints_of(b, begin, rank), ints_of(b, end, rank), name);
+    struct mil_var *from = mil_build_dims(b, begin, rank, NULL);
+    struct mil_var *to = mil_build_dims(b, end, rank, NULL);
+    (void)write_region(b, state, old, value, from, to, name);
+}
+
+/* int32 [4]: a corner of a region of a state */
+static struct mil_var *corner(struct mil_builder *b, int64_t slot, int64_t head, struct mil_var *position,
+                              int64_t dim)
+{
+    struct mil_var *parts[4] = {NULL, NULL, position, NULL};
+    parts[0] = mil_build_dims(b, &slot, 1, NULL);
+    parts[1] = mil_build_dims(b, &head, 1, NULL);
+    parts[3] = mil_build_dims(b, &dim, 1, NULL);
+    return block_concat(b, parts, 4, 0, NULL);
 }
 
 struct mil_var *block_write_rows(struct mil_builder *b, struct mil_var *state, struct mil_var *value,
@@ -365,12 +358,9 @@ struct mil_var *block_write_rows(struct mil_builder *b, struct mil_var *state, s
         return NULL;
     int64_t t = dim_of(value, 2), d = dim_of(value, 3), slot_end = slot + 1,
             head_end = head + dim_of(value, 1);
-    struct mil_var *begin[4] = {ints_of(b, &slot, 1), ints_of(b, &head, 1), position,
-                                ints_of(b, &(int64_t){0}, 1)};
-    struct mil_var *end[4] = {ints_of(b, &slot_end, 1), ints_of(b, &head_end, 1),
-                              block_binary(b, "add", position, ints_of(b, &t, 1), NULL), ints_of(b, &d, 1)};
+    struct mil_var *behind = block_binary(b, "add", position, mil_build_dims(b, &t, 1, NULL), NULL);
     struct mil_var *old = block_read_state(b, state);
-    struct mil_var *from = block_concat(b, begin, 4, 0, NULL), *to = block_concat(b, end, 4, 0, NULL);
+    struct mil_var *from = corner(b, slot, head, position, 0), *to = corner(b, slot_end, head_end, behind, d);
     if (!write_region(b, state, old, value, from, to, name))
         return NULL;
     return want_result ? block_read_state(b, state) : NULL;
@@ -382,9 +372,9 @@ struct mil_var *block_touch_state(struct mil_builder *b, struct mil_var *x, stru
                          dims[3] = {1, 1, 1};
     if (!state || mil_builder_failed(b))
         return NULL;
-    const struct mil_build_arg args[] = {ARG("x", block_read_state(b, state)),
-                                         ARG("begin", ints_of(b, begin, rank_of(state))),
-                                         ARG("end", ints_of(b, end, rank_of(state)))};
+    struct mil_var *whole = block_read_state(b, state);
+    const struct mil_build_arg args[] = {MIL_ARG("x", whole), MIL_ARG_DIMS("begin", begin, rank_of(state)),
+                                         MIL_ARG_DIMS("end", end, rank_of(state))};
     struct mil_var *element = mil_build_op(b, "slice_by_index", NULL, args, COUNT(args));
     element = block_scale(b, block_reshape(b, element, 3, dims, NULL), 0.0, NULL);
     return block_binary(b, "add", x, element, NULL);

@@ -44,8 +44,9 @@ struct gemma4_cache_values gemma4_cache_values(const struct arch_model *m, struc
 static struct mil_var *corner(struct mil_builder *b, int32_t slot, int32_t head, struct mil_var *position,
                               int32_t dim)
 {
-    struct mil_var *parts[3] = {mil_build_ints(b, (int32_t[]){slot, head}, 2, NULL), position,
-                                mil_build_ints(b, &dim, 1, NULL)};
+    struct mil_var *parts[3] = {NULL, position, NULL};
+    parts[0] = mil_build_ints(b, (int32_t[]){slot, head}, 2, NULL);
+    parts[2] = mil_build_ints(b, &dim, 1, NULL);
     return block_concat(b, parts, 3, 0, NULL);
 }
 
@@ -54,8 +55,8 @@ static struct mil_var *full_mask(struct mil_builder *b, const struct gemma4_cach
                                  struct mil_var *oldest_outside, struct mil_var *causal_mask)
 {
     struct mil_var *keys = mil_build_const(b, v->keys, "local_keys");
-    return block_select(b, block_binary(b, "less_equal", keys, oldest_outside, NULL),
-                        mil_build_const(b, v->minus_inf, "minus_infinity"), causal_mask);
+    struct mil_var *hidden = block_binary(b, "less_equal", keys, oldest_outside, NULL);
+    return block_select(b, hidden, mil_build_const(b, v->minus_inf, "minus_infinity"), causal_mask);
 }
 
 struct gemma4_cache gemma4_build_cache(const struct arch_model *m, struct mil_builder *b,
@@ -80,15 +81,16 @@ struct gemma4_cache gemma4_build_cache(const struct arch_model *m, struct mil_bu
     struct mil_var *last = block_binary(b, "add", current_pos, mil_build_int(b, (int32_t)t - 1, NULL), NULL);
     struct mil_var *n_blocks =
         block_binary(b, "add", block_binary(b, "floor_div", last, size, NULL), unit, NULL);
-    struct mil_var *base = block_binary(b, "sub", block_binary(b, "mul", n_blocks, size, NULL),
-                                        mil_build_int(b, length, NULL), "local_base");
-    struct mil_var *keys = block_binary(b, "add", block_reshape(b, base, 4, one, NULL),
-                                        mil_build_const(b, v->keys, "local_keys"), NULL);
+    struct mil_var *blocks_end = block_binary(b, "mul", n_blocks, size, NULL);
+    struct mil_var *base = block_binary(b, "sub", blocks_end, mil_build_int(b, length, NULL), "local_base");
+    struct mil_var *keys = block_reshape(b, base, 4, one, NULL);
+    keys = block_binary(b, "add", keys, mil_build_const(b, v->keys, "local_keys"), NULL);
     outside = block_binary(b, "maximum", outside, mil_build_int(b, -1, NULL), NULL);
-    struct mil_var *hidden = block_binary(b, "logical_or", block_binary(b, "greater", keys, query, NULL),
-                                          block_binary(b, "less_equal", keys, outside, NULL), NULL);
-    c.mask = block_select(b, hidden, mil_build_const(b, v->minus_inf, "minus_infinity"),
-                          mil_build_const(b, v->zeros[t > 1], "zeros"));
+    struct mil_var *ahead = block_binary(b, "greater", keys, query, NULL);
+    struct mil_var *behind_window = block_binary(b, "less_equal", keys, outside, NULL);
+    struct mil_var *hidden = block_binary(b, "logical_or", ahead, behind_window, NULL);
+    struct mil_var *minus_inf = mil_build_const(b, v->minus_inf, "minus_infinity");
+    c.mask = block_select(b, hidden, minus_inf, mil_build_const(b, v->zeros[t > 1], "zeros"));
     if (!writes)
         return c;
     c.position = block_binary(b, "sub", current_pos, base, "local_position");
@@ -98,8 +100,8 @@ struct gemma4_cache gemma4_build_cache(const struct arch_model *m, struct mil_bu
     c.end = corner(b, 1, (int32_t)(2 * a->n_kv_heads), behind, (int32_t)a->head_dim);
     if (t == 1) {
         struct mil_var *inside = block_binary(b, "mod", current_pos, size, NULL);
-        c.enter =
-            block_reshape(b, block_binary(b, "equal", inside, mil_build_int(b, 0, NULL), NULL), 4, one, NULL);
+        inside = block_binary(b, "equal", inside, mil_build_int(b, 0, NULL), NULL);
+        c.enter = block_reshape(b, inside, 4, one, NULL);
     }
     return c;
 }
@@ -115,13 +117,13 @@ struct mil_var *gemma4_write_local(const struct arch_model *m, struct mil_builde
         return block_write_rows(b, state, kv, slot, 0, c->position, true, name);
     struct mil_var *whole = block_read_state(b, state);
     struct mil_var *old = block_slice(b, whole, 0, slot, slot + 1, NULL);
-    struct mil_var *parts[2] = {block_slice(b, old, 2, m->settings.batch_size, length, NULL),
-                                mil_build_const(b, v->block, "empty_block")};
+    struct mil_var *parts[2] = {block_slice(b, old, 2, m->settings.batch_size, length, NULL), NULL};
+    parts[1] = mil_build_const(b, v->block, "empty_block");
     struct mil_var *now = block_concat(b, parts, 2, 2, NULL);
     if (c->enter)
         now = block_select(b, c->enter, now, old);
-    const struct mil_build_arg update[] = {
-        {"x", now, NULL, 0}, {"update", kv, NULL, 0}, {"begin", c->begin, NULL, 0}, {"end", c->end, NULL, 0}};
+    const struct mil_build_arg update[] = {MIL_ARG("x", now), MIL_ARG("update", kv),
+                                           MIL_ARG("begin", c->begin), MIL_ARG("end", c->end)};
     now = mil_build_op(b, "slice_update", NULL, update, 4);
     const int64_t begin[4] = {slot, 0, 0, 0}, end[4] = {slot + 1, 2 * a->n_kv_heads, length, a->head_dim};
     block_write_region(b, state, whole, now, 4, begin, end, name);

@@ -178,7 +178,8 @@ static struct mil_var *build_full(const struct arch_model *m, struct mil_builder
     struct mil_var *values = block_slice(b, cache, 0, v_slot, v_slot + 1, qwen3_5_name(b, i, "v_cache"));
     struct mil_var *y = block_attention(b, q, keys, values, in->mask, 1.0 / sqrt((double)c->head_dim),
                                         qwen3_5_name(b, i, "self_attn_values"));
-    y = block_binary(b, "mul", block_from_heads(b, y), block_half_sigmoid(b, gate), NULL);
+    y = block_from_heads(b, y);
+    y = block_binary(b, "mul", y, block_half_sigmoid(b, gate), NULL);
     y = block_linear(b, y, w->o, w->o_bias, qwen3_5_name(b, i, "self_attn_o_proj"));
     return block_from_channels(b, y, NULL);
 }

@@ -147,8 +147,10 @@ static struct mil_var *softplus(struct mil_builder *b, struct mil_var *x)
     struct mil_var *y =
         block_unary(b, "exp", block_scale(b, block_unary(b, "abs", x, NULL), -1.0, NULL), NULL);
     struct mil_var *p = mil_build_f16(b, coefficients[5], NULL);
-    for (int i = 4; i >= 0; i--)
-        p = add(b, mul(b, p, y), mil_build_f16(b, coefficients[i], NULL));
+    for (int i = 4; i >= 0; i--) {
+        p = mul(b, p, y);
+        p = add(b, p, mil_build_f16(b, coefficients[i], NULL));
+    }
     struct mil_var *positive = block_binary(b, "maximum", x, mil_build_f16(b, 0.0, NULL), NULL);
     return add(b, positive, mul(b, p, y));
 }
@@ -180,8 +182,8 @@ static struct mil_var *convolve(const struct layer_context *c, const struct qwen
     struct mil_var *y = NULL;
     for (int64_t i = 0; i <= kept && !mil_builder_failed(b); i++) {
         const char *name = arena_printf(mil_builder_arena(b), "linear_attn_conv1d_weight_%lld", (long long)i);
-        struct mil_var *term = mul(b, block_slice(b, window, 1, i, i + t, NULL),
-                                   mil_build_const(b, w->taps[i], name_of(c, name)));
+        struct mil_var *term = block_slice(b, window, 1, i, i + t, NULL);
+        term = mul(b, term, mil_build_const(b, w->taps[i], name_of(c, name)));
         y = y ? add(b, y, term) : term;
     }
     return block_silu(b, y);
@@ -281,7 +283,8 @@ static struct mil_var *recur_chunked(const struct layer_context *c, const struct
     struct mil_var *to_end = swap_last(b, block_slice(b, decay, 2, size - 1, size, NULL), NULL);
     struct mil_var *overlap = block_scale(b, block_matmul(b, k, k, true, NULL), unit, NULL);
     struct mil_var *before = mil_build_const(b, chunked->before, "chunk_before");
-    struct mil_var *inverse = invert(b, chunked, mul(b, mul(b, overlap, beta), mul(b, decay, before)));
+    struct mil_var *weighed = mul(b, overlap, beta);
+    struct mil_var *inverse = invert(b, chunked, mul(b, weighed, mul(b, decay, before)));
     struct mil_var *u = block_matmul(b, inverse, mul(b, v, beta), false, NULL);
     struct mil_var *w = block_matmul(b, inverse, mul(b, mul(b, k, beta), from_start), false, NULL);
     w = block_scale(b, w, unit, NULL);
@@ -291,12 +294,14 @@ static struct mil_var *recur_chunked(const struct layer_context *c, const struct
     struct mil_var *s = block_reshape(b, *state, 4, state_dims, NULL);
     struct mil_var **outputs = ARENA_ARRAY(mil_builder_arena(b), struct mil_var *, n);
     for (int64_t i = 0; i < n && !mil_builder_failed(b); i++) {
-        struct mil_var *change =
-            sub(b, nth_chunk(b, u, i, n), block_matmul(b, nth_chunk(b, w, i, n), s, false, NULL));
-        outputs[i] = add(b, block_matmul(b, nth_chunk(b, query, i, n), s, false, NULL),
-                         block_matmul(b, nth_chunk(b, inside, i, n), change, false, NULL));
+        struct mil_var *values = nth_chunk(b, u, i, n);
+        struct mil_var *change = sub(b, values, block_matmul(b, nth_chunk(b, w, i, n), s, false, NULL));
+        struct mil_var *of_state = block_matmul(b, nth_chunk(b, query, i, n), s, false, NULL);
+        struct mil_var *of_chunk = block_matmul(b, nth_chunk(b, inside, i, n), change, false, NULL);
+        outputs[i] = add(b, of_state, of_chunk);
         struct mil_var *whole = block_slice(b, nth_chunk(b, from_start, i, n), 2, size - 1, size, NULL);
-        s = add(b, mul(b, s, whole), block_matmul_transposed(b, nth_chunk(b, key, i, n), change, NULL));
+        struct mil_var *kept = mul(b, s, whole);
+        s = add(b, kept, block_matmul_transposed(b, nth_chunk(b, key, i, n), change, NULL));
     }
     *state = block_reshape(b, s, 4, heads_dims, NULL);
     struct mil_var *y = n > 1 ? block_concat(b, outputs, (int)n, 1, NULL) : outputs[0];

@@ -297,6 +297,24 @@ struct mil_var *mil_build_ints(struct mil_builder *b, const int32_t *v, int n, c
     return const_of_bytes(b, MIL_INT32, 1, n, v, name);
 }
 
+struct mil_var *mil_build_dims(struct mil_builder *b, const int64_t *v, int n, const char *name)
+{
+    int32_t narrow[MIL_RANK_MAX] = {0};
+    if (n < 0 || n > MIL_RANK_MAX) {
+        mil_builder_fail(b, ERR_BUG, "%d dimensions in one const", n);
+        return NULL;
+    }
+    for (int i = 0; i < n; i++) {
+        if (v[i] < INT32_MIN || v[i] > INT32_MAX) {
+            mil_builder_fail(b, ERR_LIMIT, "a dimension of %lld is larger than int32 can hold",
+                             (long long)v[i]);
+            return NULL;
+        }
+        narrow[i] = (int32_t)v[i];
+    }
+    return mil_build_ints(b, narrow, n, name);
+}
+
 struct mil_var *mil_build_int(struct mil_builder *b, int32_t v, const char *name)
 {
     return const_of_bytes(b, MIL_INT32, 0, 1, &v, name);
@@ -339,19 +357,45 @@ struct mil_var *mil_build_string(struct mil_builder *b, const char *s, const cha
 
 /* ---- ops ---- */
 
+/* The variable of an argument that is not a list of variables. */
+static struct mil_var *arg_var(struct mil_builder *b, const struct mil_build_arg *a)
+{
+    switch (a->kind) {
+    case MIL_BUILD_NONE:
+        return a->var;
+    case MIL_BUILD_VALUE:
+        return mil_build_const(b, a->constant.value, a->wish);
+    case MIL_BUILD_INT:
+        return mil_build_int(b, a->constant.i, NULL);
+    case MIL_BUILD_INTS:
+        return mil_build_ints(b, a->constant.ints, a->n, NULL);
+    case MIL_BUILD_DIMS:
+        return mil_build_dims(b, a->constant.dims, a->n, NULL);
+    case MIL_BUILD_BOOL:
+        return mil_build_bool(b, a->constant.boolean, NULL);
+    case MIL_BUILD_BOOLS:
+        return mil_build_bools(b, a->constant.bools, a->n, NULL);
+    case MIL_BUILD_F16:
+        return mil_build_f16(b, a->constant.number, NULL);
+    case MIL_BUILD_STRING:
+        return mil_build_string(b, a->constant.text, NULL);
+    }
+    return NULL;
+}
+
 static bool bind_args(struct mil_builder *b, struct mil_op *op, const char *label,
                       const struct mil_build_arg *args, int n_args)
 {
     op->n_args = n_args;
     op->args = n_args ? ARENA_ARRAY(b->arena, struct mil_arg, n_args) : NULL;
     for (int i = 0; i < n_args; i++) {
-        bool is_variadic = args[i].vars != NULL;
-        int n = is_variadic ? args[i].n_vars : 1;
+        bool is_list = args[i].vars != NULL;
+        int n = is_list ? args[i].n_vars : 1;
         op->args[i].name = arena_strdup(b->arena, args[i].name);
         op->args[i].n = n;
         op->args[i].bindings = ARENA_ARRAY(b->arena, struct mil_binding, n > 0 ? n : 1);
         for (int k = 0; k < n; k++) {
-            struct mil_var *v = is_variadic ? args[i].vars[k] : args[i].var;
+            struct mil_var *v = is_list ? args[i].vars[k] : arg_var(b, &args[i]);
             if (!v) {
                 mil_builder_fail(b, ERR_BUG, "op %s '%s': argument %s is NULL", op->type, label,
                                  args[i].name);

@@ -3,6 +3,10 @@
  * Errors are sticky: after the first one every call returns NULL harmlessly and mil_builder_finish reports
  * it, so a graph reads like its recipe. Constants and weights are made once per model (mil_value shared),
  * const ops once per function: asking for the same value twice in one function gives the same variable.
+ *
+ * Names and the order of ops follow the order of calls. C leaves open in which order the arguments of a call and the
+ * elements of an initializer are evaluated, so no two calls that build may stand in one list of them: compilers would
+ * write different bytes. (tests/tree/check_order.py looks for such calls in the whole tree.)
  */
 #ifndef MILKIT_MIL_BUILD_H
 #define MILKIT_MIL_BUILD_H
@@ -29,20 +33,87 @@ struct mil_value *mil_value_new_weight(struct mil_model *m, enum mil_dtype d, in
 /* Const ops. name: wish, made unique; NULL: derived from the use. */
 struct mil_var *mil_build_const(struct mil_builder *b, const struct mil_value *v, const char *name);
 struct mil_var *mil_build_ints(struct mil_builder *b, const int32_t *v, int n,
-                               const char *name);                                  /* int32 [n] */
+                               const char *name); /* int32 [n] */
+/* The same from int64, whose numbers must fit. */
+struct mil_var *mil_build_dims(struct mil_builder *b, const int64_t *v, int n, const char *name);
 struct mil_var *mil_build_int(struct mil_builder *b, int32_t v, const char *name); /* int32 scalar */
 struct mil_var *mil_build_bool(struct mil_builder *b, bool v, const char *name);
 struct mil_var *mil_build_bools(struct mil_builder *b, const bool *v, int n, const char *name);
 struct mil_var *mil_build_f16(struct mil_builder *b, double v, const char *name); /* fp16 scalar */
 struct mil_var *mil_build_string(struct mil_builder *b, const char *s, const char *name);
 
-/* One op. Arguments: pairs of name and variable. */
+/* An argument of an op: a variable, several of them, or a constant, which is made with the op, one after the other in
+ * the order of the arguments. */
+enum mil_build_constant {
+    MIL_BUILD_NONE,
+    MIL_BUILD_VALUE,
+    MIL_BUILD_INT,
+    MIL_BUILD_INTS,
+    MIL_BUILD_DIMS,
+    MIL_BUILD_BOOL,
+    MIL_BUILD_BOOLS,
+    MIL_BUILD_F16,
+    MIL_BUILD_STRING
+};
 struct mil_build_arg {
     const char *name;
     struct mil_var *var;         /* or: */
     struct mil_var *const *vars; /* variadic, n_vars of them */
     int n_vars;
+    enum mil_build_constant kind; /* or: */
+    union {
+        const struct mil_value *value;
+        int32_t i;
+        const int32_t *ints; /* [n] */
+        const int64_t *dims; /* [n], become int32 */
+        bool boolean;
+        const bool *bools; /* [n] */
+        double number;
+        const char *text;
+    } constant;
+    int n;
+    const char *wish; /* MIL_BUILD_VALUE: the name of the constant */
 };
+#define MIL_ARG(arg, v)                                                                                      \
+    {                                                                                                        \
+        .name = (arg), .var = (v)                                                                            \
+    }
+#define MIL_ARG_VARS(arg, v, count)                                                                          \
+    {                                                                                                        \
+        .name = (arg), .vars = (v), .n_vars = (count)                                                        \
+    }
+#define MIL_ARG_VALUE(arg, v, value_name)                                                                    \
+    {                                                                                                        \
+        .name = (arg), .kind = MIL_BUILD_VALUE, .constant.value = (v), .wish = (value_name)                  \
+    }
+#define MIL_ARG_INT(arg, v)                                                                                  \
+    {                                                                                                        \
+        .name = (arg), .kind = MIL_BUILD_INT, .constant.i = (v)                                              \
+    }
+#define MIL_ARG_INTS(arg, v, count)                                                                          \
+    {                                                                                                        \
+        .name = (arg), .kind = MIL_BUILD_INTS, .constant.ints = (v), .n = (count)                            \
+    }
+#define MIL_ARG_DIMS(arg, v, count)                                                                          \
+    {                                                                                                        \
+        .name = (arg), .kind = MIL_BUILD_DIMS, .constant.dims = (v), .n = (count)                            \
+    }
+#define MIL_ARG_BOOL(arg, v)                                                                                 \
+    {                                                                                                        \
+        .name = (arg), .kind = MIL_BUILD_BOOL, .constant.boolean = (v)                                       \
+    }
+#define MIL_ARG_BOOLS(arg, v, count)                                                                         \
+    {                                                                                                        \
+        .name = (arg), .kind = MIL_BUILD_BOOLS, .constant.bools = (v), .n = (count)                          \
+    }
+#define MIL_ARG_F16(arg, v)                                                                                  \
+    {                                                                                                        \
+        .name = (arg), .kind = MIL_BUILD_F16, .constant.number = (v)                                         \
+    }
+#define MIL_ARG_STRING(arg, v)                                                                               \
+    {                                                                                                        \
+        .name = (arg), .kind = MIL_BUILD_STRING, .constant.text = (v)                                        \
+    }
 /* name: the op's "name" attribute and the (first) output's name, made unique; NULL: "<type>_<n>". */
 struct mil_var *mil_build_op(struct mil_builder *b, const char *type, const char *name,
                              const struct mil_build_arg *args, int n_args);

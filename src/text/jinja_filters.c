@@ -54,7 +54,8 @@ FILTER(center)
 {
     struct value width;
     parameters_bind(j, "center", "width", a, &width);
-    return text_pad(j, value_to_text(j, v), parameter_int(j, width, 80, "center"), NULL, '^');
+    const struct text *text = value_to_text(j, v);
+    return text_pad(j, text, parameter_int(j, width, 80, "center"), NULL, '^');
 }
 
 static const struct text *join_with_newline(struct jinja *j, const struct text *t)
@@ -126,7 +127,9 @@ FILTER(replace)
 {
     struct value args[3];
     parameters_bind(j, "replace", "old! new! count", a, args);
-    return text_replace(j, value_to_text(j, v), value_to_text(j, args[0]), value_to_text(j, args[1]),
+    const struct text *text = value_to_text(j, v), *old = value_to_text(j, args[0]),
+                      *replacement = value_to_text(j, args[1]);
+    return text_replace(j, text, old, replacement,
                         is_given(args[2]) ? value_to_index(j, args[2], "replace") : -1);
 }
 
@@ -243,8 +246,8 @@ FILTER(tojson)
 {
     struct value args[4];
     parameters_bind(j, "tojson", "ensure_ascii indent separators sort_keys", a, args);
-    struct json_style style = {.ascii = parameter_bool(j, args[0], false),
-                               .sort_keys = parameter_bool(j, args[3], false)};
+    struct json_style style = {.ascii = parameter_bool(j, args[0], false)};
+    style.sort_keys = parameter_bool(j, args[3], false);
     if (args[1].type == VALUE_STRING) {
         style.indent = args[1].text;
     } else if (is_given(args[1])) {

@@ -280,7 +280,8 @@ FILTER(groupby)
         size_t first = i;
         while (i < l->n && value_equal(j, keys->items[i], keys->items[first]))
             list_push(j, members, l->items[i++]);
-        struct value group = pair_of(j, get_path(j, l->items[first], args[0], args[1]), value_list(members));
+        struct value key = get_path(j, l->items[first], args[0], args[1]);
+        struct value group = pair_of(j, key, value_list(members));
         group.list->is_group = true;
         list_push(j, groups, group);
     }

@@ -208,8 +208,9 @@ METHOD(string_replace)
 {
     struct value args[3];
     parameters_bind(j, "replace", "old! new! count", a, args);
-    return text_replace(j, self.text, parameter_text(j, args[0], "replace"),
-                        parameter_text(j, args[1], "replace"), parameter_int(j, args[2], -1, "replace"));
+    const struct text *old = parameter_text(j, args[0], "replace"),
+                      *replacement = parameter_text(j, args[1], "replace");
+    return text_replace(j, self.text, old, replacement, parameter_int(j, args[2], -1, "replace"));
 }
 
 METHOD(string_removeprefix)

@@ -69,5 +69,38 @@ if command -v git >/dev/null; then
     put tests/data/x/text.txt 'TO''DO is a word of this text'
     words 0 "1 files checked"
 fi
+if command -v python3 >/dev/null; then
+    order() {
+        expect "$1" "$2" bash "$source/tests/tree/check_order.sh" "$folder/tree"
+    }
+    # order_of LINE: a function with an effect, one without, and a body
+    order_of() {
+        put src/a.c "struct b;
+int *op(struct b *b, int *x);
+int look(const struct b *b, const char *name);
+struct arg { const char *name; int *v; };
+#define ARG(n, x) {n, x}
+int *f(struct b *b, int *x)
+{
+$1
+}"
+    }
+    order_of 'return op(b, op(b, x)); /* op(op(b, x), op(b, x)) */'
+    order 0 "1 files checked, 0 violations"
+    order_of 'return op(op(b, x), op(b, x));'
+    order 1 "src/a.c:8: op() and op()"
+    order_of 'int *y = op(b, x), *z = op(b, x); return look(b, "op(b, op(") ? op(b, y) : op(b, z);'
+    order 0 "0 violations"
+    order_of 'return op(look(b, 0) + look(b, 0), op(b, x));'
+    order 0 "0 violations"
+    order_of 'const struct arg args[] = {ARG("x", x), ARG("y", op(b, x)), ARG("z", op(b, x))};'
+    order 1 "src/a.c:8: op() and op()"
+    order_of 'struct arg a = {.name = "n", .v = op(b, op(b, x))}, c = {"n", op(b, x)};'
+    order 0 "0 violations"
+    order_of 'return *op(b, x) + *op(b, x) > 0;'
+    order 1 "src/a.c:8: op() and op()"
+    order_of 'if (op(b, x) && op(b, x)) return op(b, x); while (op(b, x)) op(b, x);'
+    order 0 "0 violations"
+fi
 echo "$n_bad surprises"
 [ "$n_bad" = 0 ]

@@ -40,7 +40,8 @@ static void test_rms_norm_of_heads(void **state)
     (void)state;
     struct program p = program_begin();
     struct mil_var *x = mil_build_input(p.b, "x", MIL_FP16, 4, SHAPE(1, 6 * 32, 1, 7));
-    struct mil_var *y = block_rms_norm(p.b, block_to_heads(p.b, x, 6), weights(&p, 32), 1e-6, NULL);
+    const struct mil_value *gain = weights(&p, 32);
+    struct mil_var *y = block_rms_norm(p.b, block_to_heads(p.b, x, 6), gain, 1e-6, NULL);
     program_end(&p, &y, 1);
     assert_int_equal(agree(&p, NULL, 0, CLOSE, "rms norm"), 1);
     program_free(&p);
@@ -88,8 +89,8 @@ static int rms_variant(int variant)
         both[0] = op1(&p, "abs", x);
     struct mil_var *joined = block_concat(p.b, both, 2, -1, NULL);
     struct mil_build_arg args[5] = {{.name = "x", .var = joined},
-                                    {.name = "axes", .var = mil_build_ints(p.b, (int32_t[]){-1}, 1, NULL)},
-                                    {.name = "epsilon", .var = mil_build_f16(p.b, 1e-5, NULL)}};
+                                    MIL_ARG_INTS("axes", ((int32_t[]){-1}), 1),
+                                    MIL_ARG_F16("epsilon", 1e-5)};
     int n_args = 3;
     if (variant == 4)
         args[n_args++] = (struct mil_build_arg){.name = "gamma",
@@ -132,7 +133,8 @@ static void split_gain_variant(int variant, int n_fused, int products)
     struct program p = program_begin();
     struct mil_var *x = mil_build_input(p.b, "x", MIL_FP16, 3, SHAPE(1, 3, RMS_N)), *outputs[2] = {NULL};
     if (variant == 0) {
-        outputs[0] = block_rms_norm_split(p.b, x, weights(&p, RMS_N), weights(&p, RMS_N), 1e-6, NULL);
+        const struct mil_value *gain = weights(&p, RMS_N);
+        outputs[0] = block_rms_norm_split(p.b, x, gain, weights(&p, RMS_N), 1e-6, NULL);
     } else {
         struct mil_var *y = block_rms_norm(p.b, x, NULL, 1e-6, NULL);
         struct mil_var *a = block_binary(p.b, "mul", y, mil_build_const(p.b, weights(&p, RMS_N), NULL), NULL);

@@ -261,9 +261,9 @@ static void test_attention(void **state)
     for (size_t i = 0; i < sizeof attention_cases / sizeof *attention_cases; i++) {
         const struct attention_case *c = &attention_cases[i];
         struct attention_program a = attention_begin(c);
-        struct mil_var *cache = write_kv(&a);
-        struct mil_var *y = block_attention(a.p.b, a.q, block_slice(a.p.b, cache, 0, 0, 1, NULL),
-                                            block_slice(a.p.b, cache, 0, 1, 2, NULL), a.mask, 0.25, NULL);
+        struct mil_var *cache = write_kv(&a), *keys = block_slice(a.p.b, cache, 0, 0, 1, NULL),
+                       *values = block_slice(a.p.b, cache, 0, 1, 2, NULL);
+        struct mil_var *y = block_attention(a.p.b, a.q, keys, values, a.mask, 0.25, NULL);
         program_end(&a.p, &y, 1);
         int64_t start = c->positions - c->tokens;
         int32_t position = (int32_t)(start / 2);
@@ -298,9 +298,9 @@ static void test_attention_masks(void **state)
     (void)state;
     const struct attention_case c = {4, 2, 2, 20, 16};
     struct attention_program a = attention_begin(&c);
-    struct mil_var *cache = write_kv(&a);
-    struct mil_var *y = block_attention(a.p.b, a.q, block_slice(a.p.b, cache, 0, 0, 1, NULL),
-                                        block_slice(a.p.b, cache, 0, 1, 2, NULL), a.mask, 0.3, NULL);
+    struct mil_var *cache = write_kv(&a), *keys = block_slice(a.p.b, cache, 0, 0, 1, NULL),
+                   *values = block_slice(a.p.b, cache, 0, 1, 2, NULL);
+    struct mil_var *y = block_attention(a.p.b, a.q, keys, values, a.mask, 0.3, NULL);
     program_end(&a.p, &y, 1);
     float mask[2 * 20];
     for (int i = 0; i < 40; i++)
@@ -373,22 +373,17 @@ static void test_attention_of_rank_three(void **state)
             k = block_repeat_heads(p->b, k, c->heads / c->kv_heads);
             if (variant == 3) { /* the repetition's own reshape gives the flat form */
                 v = mil_build_op(p->b, "expand_dims", NULL,
-                                 ARGS({.name = "x", .var = v},
-                                      {.name = "axes", .var = mil_build_ints(p->b, (int32_t[]){2}, 1, NULL)}),
-                                 2);
+                                 ARGS({.name = "x", .var = v}, MIL_ARG_INTS("axes", ((int32_t[]){2}), 1)), 2);
                 int32_t reps[5] = {1, 1, (int32_t)(c->heads / c->kv_heads), 1, 1};
                 v = mil_build_op(p->b, "tile", NULL,
-                                 ARGS({.name = "x", .var = v},
-                                      {.name = "reps", .var = mil_build_ints(p->b, reps, 5, NULL)}),
-                                 2);
+                                 ARGS({.name = "x", .var = v}, MIL_ARG_INTS("reps", reps, 5)), 2);
             } else {
                 v = block_repeat_heads(p->b, v, c->heads / c->kv_heads);
             }
             struct mil_var *scores = block_scale(p->b, block_matmul(p->b, a.q, k, true, NULL), 0.25, NULL);
-            struct mil_var *w = mil_build_op(p->b, "softmax", NULL,
-                                             ARGS({.name = "x", .var = op2(p, "add", scores, a.mask)},
-                                                  {.name = "axis", .var = mil_build_int(p->b, -1, NULL)}),
-                                             2);
+            struct mil_var *w = mil_build_op(
+                p->b, "softmax", NULL,
+                ARGS({.name = "x", .var = op2(p, "add", scores, a.mask)}, MIL_ARG_INT("axis", -1)), 2);
             struct mil_var *flat = block_reshape(p->b, w, 3, SHAPE(c->heads, c->tokens, c->positions), NULL);
             struct mil_var *flat_v = block_reshape(p->b, v, 3, SHAPE(c->heads, c->positions, c->d), NULL);
             struct mil_var *y = block_matmul(p->b, flat, flat_v, false, NULL);
@@ -420,7 +415,7 @@ static int attention_variant(int variant)
         cache = before;
     struct mil_var *k = block_slice(p->b, cache, 0, 0, 1, NULL), *v = block_slice(p->b, cache, 0, 1, 2, NULL);
     if (variant == 13) { /* the look is later than a write that comes after the slices */
-        write_state(p, a.cache, op2(p, "mul", read_state(p, a.cache), mil_build_f16(p->b, 0.5, NULL)));
+        write_state(p, a.cache, block_scale(p->b, read_state(p, a.cache), 0.5, NULL));
     }
     if (variant == 1)
         k = op2(p, "mul", k, mil_build_f16(p->b, 0.5, NULL)); /* no longer the state's memory */
@@ -434,11 +429,9 @@ static int attention_variant(int variant)
         v4 = block_slice(p->b, v, 1, 0, 1, NULL);
     }
     if (variant == 2) { /* heads in another order: all of them, then all again */
-        k4 = mil_build_op(
-            p->b, "tile", NULL,
-            ARGS({.name = "x", .var = k},
-                 {.name = "reps", .var = mil_build_ints(p->b, (int32_t[]){1, 2, 1, 1}, 4, NULL)}),
-            2);
+        k4 = mil_build_op(p->b, "tile", NULL,
+                          ARGS({.name = "x", .var = k}, MIL_ARG_INTS("reps", ((int32_t[]){1, 2, 1, 1}), 4)),
+                          2);
     }
     struct mil_var *scores = block_matmul(p->b, a.q, k4, true, NULL);
     struct mil_var *scaled =
@@ -448,9 +441,7 @@ static int attention_variant(int variant)
         sum = op2(p, "add", sum, wide);
     struct mil_var *w =
         mil_build_op(p->b, "softmax", NULL,
-                     ARGS({.name = "x", .var = sum},
-                          {.name = "axis", .var = mil_build_int(p->b, variant == 7 ? 1 : -1, NULL)}),
-                     2);
+                     ARGS({.name = "x", .var = sum}, MIL_ARG_INT("axis", variant == 7 ? 1 : -1)), 2);
     outputs[0] = block_matmul(p->b, w, v4, false, NULL);
     outputs[1] = variant == 8    ? scores
                  : variant == 9  ? scaled
@@ -504,10 +495,8 @@ static void test_attention_over_odd_slices(void **state)
             begin[0] = i;
             end[0] = i + 1;
             kv[i] = mil_build_op(p->b, "slice_by_index", NULL,
-                                 ARGS({.name = "x", .var = cache},
-                                      {.name = "begin", .var = mil_build_ints(p->b, begin, 4, NULL)},
-                                      {.name = "end", .var = mil_build_ints(p->b, end, 4, NULL)},
-                                      {.name = "stride", .var = mil_build_ints(p->b, stride, 4, NULL)}),
+                                 ARGS({.name = "x", .var = cache}, MIL_ARG_INTS("begin", begin, 4),
+                                      MIL_ARG_INTS("end", end, 4), MIL_ARG_INTS("stride", stride, 4)),
                                  4);
         }
         struct mil_var *y = block_attention(p->b, q, kv[0], kv[1], mask, 0.5, NULL);

@@ -5,9 +5,7 @@
 
 static struct mil_var *tile(struct program *p, struct mil_var *x, const int32_t *reps, int n)
 {
-    return mil_build_op(
-        p->b, "tile", NULL,
-        ARGS({.name = "x", .var = x}, {.name = "reps", .var = mil_build_ints(p->b, reps, n, NULL)}), 2);
+    return mil_build_op(p->b, "tile", NULL, ARGS({.name = "x", .var = x}, MIL_ARG_INTS("reps", reps, n)), 2);
 }
 
 /* x without its elements along an axis. */
@@ -15,11 +13,9 @@ static struct mil_var *nothing_of(struct program *p, struct mil_var *x, int axis
 {
     int32_t begin[3] = {0, 0, 0}, end[3] = {2, 3, 4};
     begin[axis] = end[axis] = 1;
-    return mil_build_op(p->b, "slice_by_index", NULL,
-                        ARGS({.name = "x", .var = x},
-                             {.name = "begin", .var = mil_build_ints(p->b, begin, 3, NULL)},
-                             {.name = "end", .var = mil_build_ints(p->b, end, 3, NULL)}),
-                        3);
+    return mil_build_op(
+        p->b, "slice_by_index", NULL,
+        ARGS({.name = "x", .var = x}, MIL_ARG_INTS("begin", begin, 3), MIL_ARG_INTS("end", end, 3)), 3);
 }
 
 /* Planning fails with the code, or the program runs as it should. */
@@ -182,9 +178,8 @@ static void test_unsupported_op_is_named(void **state)
     (void)state;
     struct program p = program_begin();
     struct mil_var *x = mil_build_input(p.b, "x", MIL_FP32, 4, SHAPE(1, 4, 3, 3));
-    struct mil_var *y = mil_build_op(
-        p.b, "pixel_shuffle", "picture",
-        ARGS({.name = "x", .var = x}, {.name = "upscale_factor", .var = mil_build_int(p.b, 2, NULL)}), 2);
+    struct mil_var *y = mil_build_op(p.b, "pixel_shuffle", "picture",
+                                     ARGS({.name = "x", .var = x}, MIL_ARG_INT("upscale_factor", 2)), 2);
     struct engine_plan *plan = NULL;
     struct err e = {0};
     program_end(&p, &y, 1);
@@ -205,10 +200,11 @@ static void test_outputs_of_every_kind(void **state)
     const int32_t perm[2] = {1, 0};
     struct program p = program_begin();
     struct mil_var *x = mil_build_input(p.b, "x", MIL_FP32, 2, SHAPE(2, 3));
-    struct mil_var *outputs[4] = {
-        op1(&p, "identity", x),
-        mil_build_const(p.b, mil_value_new(p.m, MIL_FP32, 2, SHAPE(2, 3), seven), "seven"),
-        block_transpose(p.b, x, 2, perm, NULL), op2(&p, "add", x, x)};
+    struct mil_var *outputs[4];
+    outputs[0] = op1(&p, "identity", x);
+    outputs[1] = mil_build_const(p.b, mil_value_new(p.m, MIL_FP32, 2, SHAPE(2, 3), seven), "seven");
+    outputs[2] = block_transpose(p.b, x, 2, perm, NULL);
+    outputs[3] = op2(&p, "add", x, x);
     program_end(&p, outputs, 4);
     for (int k = 0; k < 3; k++) {
         struct machine m;
@@ -269,10 +265,9 @@ static void test_ports_and_listing(void **state)
     for (int i = 0; i < 16 * 8; i++)
         weight[i] = noise(3, (size_t)i);
     struct mil_var *w = mil_build_const(p.b, mil_value_new(p.m, MIL_FP32, 2, SHAPE(16, 8), weight), "w");
-    struct mil_var *outputs[2] = {mil_build_op(p.b, "linear", "projected",
-                                               ARGS({.name = "x", .var = x}, {.name = "weight", .var = w}),
-                                               2),
-                                  op2(&p, "add", n, n)};
+    struct mil_var *outputs[2] = {mil_build_op(
+        p.b, "linear", "projected", ARGS({.name = "x", .var = x}, {.name = "weight", .var = w}), 2)};
+    outputs[1] = op2(&p, "add", n, n);
     program_end(&p, outputs, 2);
     struct machine m;
     machine_open(&m, p.m, ENGINE_DEFAULT, 1);
@@ -380,9 +375,8 @@ static void test_empty_tensors(void **state)
             y = none ? block_reshape(p.b, none, 2, SHAPE(0, 8), NULL) : NULL;
             break;
         case 4:
-            y = mil_build_op(
-                p.b, "softmax", NULL,
-                ARGS({.name = "x", .var = none}, {.name = "axis", .var = mil_build_int(p.b, -1, NULL)}), 2);
+            y = mil_build_op(p.b, "softmax", NULL, ARGS({.name = "x", .var = none}, MIL_ARG_INT("axis", -1)),
+                             2);
             break;
         case 5:
             y = block_matmul(p.b, none, x, true, NULL);

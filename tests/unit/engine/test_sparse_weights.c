@@ -51,9 +51,7 @@ static void expect(const struct parts *parts, enum err_code code, const char *te
     if (parts->by_hand) {
         struct mil_var *row = mil_build_op(
             p.b, "reshape", NULL,
-            ARGS({.name = "x", .var = outputs[1]},
-                 {.name = "shape", .var = mil_build_ints(p.b, (int32_t[]){1, COLUMNS}, 2, NULL)}),
-            2);
+            ARGS({.name = "x", .var = outputs[1]}, MIL_ARG_INTS("shape", ((int32_t[]){1, COLUMNS}), 2)), 2);
         y = op2(&p, "add", x, row);
     } else {
         struct mil_var *weight = mil_build_op(

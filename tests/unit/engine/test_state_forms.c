@@ -25,7 +25,7 @@ static struct mil_var *update_at(struct program *p, struct mil_var *x, struct mi
 /* The new contents are computed from the old ones. */
 static struct mil_var *accumulate(struct program *p, struct mil_var *s)
 {
-    struct mil_var *sum = op2(p, "add", read_state(p, s), mil_build_f16(p->b, 1, NULL));
+    struct mil_var *old = read_state(p, s), *sum = op2(p, "add", old, mil_build_f16(p->b, 1, NULL));
     write_state(p, s, sum);
     return sum;
 }
@@ -46,7 +46,8 @@ static struct mil_var *place(struct program *p, struct mil_var *s)
     struct mil_var *x = mil_build_input(p->b, "x", MIL_FP16, 2, SHAPE(1, COLUMNS));
     struct mil_var *at = mil_build_input(p->b, "at", MIL_INT32, 1, SHAPE(2)), *old = read_state(p, s);
     write_state(p, s, update_at(p, old, op2(p, "mul", x, mil_build_f16(p->b, 2, NULL)), at));
-    return op2(p, "add", read_state(p, s), mil_build_f16(p->b, 1, NULL));
+    struct mil_var *now = read_state(p, s);
+    return op2(p, "add", now, mil_build_f16(p->b, 1, NULL));
 }
 
 /* Looks at one element and adds nothing. */
@@ -126,8 +127,8 @@ static void test_shared(void **state)
             engine_state_forms_add(forms, p.m);
             engine_state_forms_add(forms, q.m);
             bool first, second;
-            assert_int_equal(is_recurrent(&p, forms, ENGINE_DEFAULT, &first),
-                             is_recurrent(&q, forms, ENGINE_DEFAULT, &second));
+            int of_first = is_recurrent(&p, forms, ENGINE_DEFAULT, &first);
+            assert_int_equal(of_first, is_recurrent(&q, forms, ENGINE_DEFAULT, &second));
             struct engine_options options = {.state_forms = forms};
             struct engine_plan *plans[2];
             struct engine_state *states = engine_state_new();

@@ -32,8 +32,7 @@ static struct mil_var *slice_update(struct program *p, struct mil_var *x, struct
     const int32_t begin[2] = {row, 0}, end[2] = {row + n_rows, COLUMNS};
     return mil_build_op(p->b, "slice_update", NULL,
                         ARGS({.name = "x", .var = x}, {.name = "update", .var = update},
-                             {.name = "begin", .var = mil_build_ints(p->b, begin, 2, NULL)},
-                             {.name = "end", .var = mil_build_ints(p->b, end, 2, NULL)}),
+                             MIL_ARG_INTS("begin", begin, 2), MIL_ARG_INTS("end", end, 2)),
                         4);
 }
 
@@ -139,32 +138,29 @@ static void test_old_value_through_views(void **state)
                                 2);
         else if (variant == 7)
             view = mil_build_op(p.b, "reverse", NULL,
-                                ARGS({.name = "x", .var = before},
-                                     {.name = "axes", .var = mil_build_ints(p.b, (int32_t[]){0}, 1, NULL)}),
+                                ARGS({.name = "x", .var = before}, MIL_ARG_INTS("axes", ((int32_t[]){0}), 1)),
                                 2);
         else if (variant == 8)
-            view = mil_build_op(
-                p.b, "slice_by_size", NULL,
-                ARGS({.name = "x", .var = before},
-                     {.name = "begin", .var = mil_build_ints(p.b, (int32_t[]){0, 0}, 2, NULL)},
-                     {.name = "size", .var = mil_build_ints(p.b, (int32_t[]){ROWS, -1}, 2, NULL)}),
-                3);
+            view =
+                mil_build_op(p.b, "slice_by_size", NULL,
+                             ARGS({.name = "x", .var = before}, MIL_ARG_INTS("begin", ((int32_t[]){0, 0}), 2),
+                                  MIL_ARG_INTS("size", ((int32_t[]){ROWS, -1}), 2)),
+                             3);
         else if (variant == 9)
-            view = mil_build_op(
-                p.b, "flatten2d", NULL,
-                ARGS({.name = "x", .var = before}, {.name = "axis", .var = mil_build_int(p.b, 1, NULL)}), 2);
+            view = mil_build_op(p.b, "flatten2d", NULL,
+                                ARGS({.name = "x", .var = before}, MIL_ARG_INT("axis", 1)), 2);
         write_state(&p, a, plus(&p, before, 1));
         if (variant == 1)
             view = block_transpose(p.b, view, 2, perm, NULL);
         if (variant == 7)
-            view = mil_build_op(p.b, "reverse", NULL,
-                                ARGS({.name = "x", .var = view},
-                                     {.name = "axes", .var = mil_build_ints(p.b, (int32_t[]){0}, 1, NULL)}),
-                                2);
+            view =
+                mil_build_op(p.b, "reverse", NULL,
+                             ARGS({.name = "x", .var = view}, MIL_ARG_INTS("axes", ((int32_t[]){0}), 1)), 2);
         if (variant == 5)
             view = block_scale(p.b, before, 1, NULL);
         if (variant == 10) { /* two looks behind the write */
-            struct mil_var *halves[2] = {rows_of(&p, before, 0, 3), rows_of(&p, before, 3, ROWS - 3)};
+            struct mil_var *halves[2] = {rows_of(&p, before, 0, 3)};
+            halves[1] = rows_of(&p, before, 3, ROWS - 3);
             view = block_concat(p.b, halves, 2, 0, NULL);
         }
         program_end(&p, &view, 1);
@@ -231,7 +227,8 @@ static void test_rotation(void **state)
     (void)state;
     struct program p = program_begin();
     struct mil_var *a = make_state(&p, "a"), *x = read_state(&p, a);
-    struct mil_var *parts[2] = {rows_of(&p, x, 2, ROWS - 2), rows_of(&p, x, 0, 2)};
+    struct mil_var *parts[2] = {rows_of(&p, x, 2, ROWS - 2)};
+    parts[1] = rows_of(&p, x, 0, 2);
     write_state(&p, a, block_concat(p.b, parts, 2, 0, NULL));
     struct mil_var *y = read_state(&p, a);
     program_end(&p, &y, 1);
@@ -327,7 +324,8 @@ static void test_chained_updates(void **state)
     for (int returned = 0; returned < 2; returned++) {
         struct program p = program_begin();
         struct mil_var *a = make_state(&p, "a"), *b = make_state(&p, "b"), *source = read_state(&p, b);
-        struct mil_var *once = slice_update(&p, read_state(&p, a), rows_of(&p, source, 0, 1), 1, 1);
+        struct mil_var *first = rows_of(&p, source, 0, 1);
+        struct mil_var *once = slice_update(&p, read_state(&p, a), first, 1, 1);
         struct mil_var *twice = slice_update(&p, once, rows_of(&p, source, 1, 1), 4, 1);
         write_state(&p, a, twice);
         struct mil_var *y = returned ? twice : read_state(&p, a);
@@ -351,8 +349,9 @@ static void test_update_written_elsewhere(void **state)
     struct mil_var *x = read_state(&p, a);
     struct mil_var *updated = slice_update(&p, x, rows_of(&p, source, 0, 1), 1, 1);
     write_state(&p, b, updated);
-    struct mil_var *outputs[2] = {slice_update(&p, read_state(&p, b), rows_of(&p, x, 5, 1), 0, 1),
-                                  read_state(&p, b)};
+    struct mil_var *row = rows_of(&p, x, 5, 1), *outputs[2];
+    outputs[0] = slice_update(&p, read_state(&p, b), row, 0, 1);
+    outputs[1] = read_state(&p, b);
     program_end(&p, outputs, 2);
     struct expected expected[] = {expect("a", N, old_a), expect("b", N, one_update),
                                   expect("1", N, one_update), expect("0", N, one_update)};

@@ -39,7 +39,7 @@ static struct mil_var *update(struct program *p, struct mil_var *x, struct mil_v
                                     {.name = "begin", .var = begin},
                                     {.name = "end", .var = end}};
     if (stride)
-        args[4] = (struct mil_build_arg){.name = "stride", .var = mil_build_ints(p->b, stride, 4, NULL)};
+        args[4] = (struct mil_build_arg)MIL_ARG_INTS("stride", stride, 4);
     return mil_build_op(p->b, "slice_update", NULL, args, stride ? 5 : 4);
 }
 
@@ -59,6 +59,20 @@ static struct mil_var *filled(struct program *p, int64_t rows, float with)
     return v;
 }
 
+static struct mil_var *is_zero(struct mil_builder *b, struct mil_var *x)
+{
+    return block_binary(b, "equal", x, mil_build_int(b, 0, NULL), NULL);
+}
+
+/* int32 [4]: one corner of the rows in a slot */
+static struct mil_var *corner(struct mil_builder *b, int32_t slot, int32_t head, struct mil_var *at,
+                              int32_t dim)
+{
+    struct mil_var *parts[3] = {mil_build_ints(b, (int32_t[]){slot, head}, 2, NULL), at};
+    parts[2] = mil_build_ints(b, &dim, 1, NULL);
+    return block_concat(b, parts, 3, 0, NULL);
+}
+
 /* Inputs: rows [1, HEADS, t, D], at [1]: the first row's place, inside [1]: 0 where a block is entered. With `product`
  * the state is one that a product reads, which is held as fp16. */
 static struct program window_program(int64_t t, bool selects, bool product, enum variant variant)
@@ -73,14 +87,13 @@ static struct program window_program(int64_t t, bool selects, bool product, enum
     struct mil_var *rows = mil_build_input(b, "rows", MIL_FP16, 4, SHAPE(1, HEADS, t, D)),
                    *at = mil_build_input(b, "at", MIL_INT32, 1, SHAPE(1)),
                    *inside = mil_build_input(b, "inside", MIL_INT32, 1, SHAPE(1));
-    struct mil_var *enter = block_reshape(
-        b, block_binary(b, "equal", inside, mil_build_int(b, 0, NULL), NULL), 4, SHAPE(1, 1, 1, 1), NULL);
+    struct mil_var *enter = block_reshape(b, is_zero(b, inside), 4, SHAPE(1, 1, 1, 1), NULL);
     struct mil_var *whole = read_state(&p, variant == ALL_OTHER ? twin : state);
     int64_t slot = variant == OTHER_SLOT ? SLOT + 1 : SLOT, from = variant == KEPT_LATER ? BLOCK - 1 : BLOCK;
     struct mil_var *old =
         block_slice(b, variant == OTHER_STATE ? read_state(&p, twin) : whole, 0, slot, slot + 1, NULL);
-    struct mil_var *parts[2] = {block_slice(b, old, 2, from, LENGTH - BLOCK + from, NULL),
-                                filled(&p, BLOCK, variant == NOT_ZEROS ? 1 : 0)};
+    struct mil_var *parts[2] = {block_slice(b, old, 2, from, LENGTH - BLOCK + from, NULL)};
+    parts[1] = filled(&p, BLOCK, variant == NOT_ZEROS ? 1 : 0);
     if (variant == ZEROS_FIRST) {
         struct mil_var *kept = parts[0];
         parts[0] = parts[1];
@@ -88,8 +101,7 @@ static struct program window_program(int64_t t, bool selects, bool product, enum
     }
     struct mil_var *shifted = block_concat(b, parts, 2, 2, NULL), *now = shifted;
     if (variant == SELECT_ROWS)
-        enter = block_binary(b, "equal", mil_build_input(b, "each", MIL_INT32, 4, SHAPE(1, 1, LENGTH, 1)),
-                             mil_build_int(b, 0, NULL), NULL);
+        enter = is_zero(b, mil_build_input(b, "each", MIL_INT32, 4, SHAPE(1, 1, LENGTH, 1)));
     struct mil_var *stay = variant == STAY_OTHER ? filled(&p, LENGTH, 1) : old;
     if (selects)
         now = variant == SELECT_OTHER ? block_select(b, enter, old, shifted)
@@ -98,24 +110,20 @@ static struct program window_program(int64_t t, bool selects, bool product, enum
         rows = variant == OWN_ROWS ? parts[0] : old;
         t = variant == OWN_ROWS ? LENGTH - BLOCK : LENGTH;
     }
-    struct mil_var *begin[3] = {mil_build_ints(b, (int32_t[]){0, 0}, 2, NULL), at,
-                                mil_build_ints(b, (int32_t[]){0}, 1, NULL)};
     int32_t step = variant == HALF_ROWS ? 2 : 1, reach = (int32_t)(t - 1) * step + 1;
     struct mil_var *behind = block_binary(b, "add", at, mil_build_ints(b, &reach, 1, NULL), NULL);
-    struct mil_var *end[3] = {mil_build_ints(b, (int32_t[]){1, HEADS}, 2, NULL), behind,
-                              mil_build_ints(b, (int32_t[]){D}, 1, NULL)};
-    now = update(&p, now, rows, block_concat(b, begin, 3, 0, NULL), block_concat(b, end, 3, 0, NULL),
-                 step > 1 ? (int32_t[]){1, 1, step, 1} : NULL);
+    struct mil_var *begin = corner(b, 0, 0, at, 0), *end = corner(b, 1, HEADS, behind, D);
+    now = update(&p, now, rows, begin, end, step > 1 ? (int32_t[]){1, 1, step, 1} : NULL);
     struct mil_var *updated = now;
     if (variant == WRITTEN_BETWEEN)
-        write_state(&p, state, op2(&p, "mul", read_state(&p, state), mil_build_f16(b, 0.5, NULL)));
+        write_state(&p, state, block_scale(b, read_state(&p, state), 0.5, NULL));
     if (variant == NOT_WHOLE)
         whole = op2(&p, "mul", whole, mil_build_f16(b, 0.5, NULL));
     if (variant == MOVED_BACK)
         now = block_slice(b, now, 1, 0, 1, NULL);
-    write_state(&p, state,
-                update(&p, whole, now, ints4(&p, SLOT, variant == MOVED_BACK, 0, 0),
-                       ints4(&p, SLOT + 1, HEADS, LENGTH, D), NULL));
+    begin = ints4(&p, SLOT, variant == MOVED_BACK, 0, 0);
+    end = ints4(&p, SLOT + 1, HEADS, LENGTH, D);
+    write_state(&p, state, update(&p, whole, now, begin, end, NULL));
     struct mil_var *after = block_slice(b, read_state(&p, state), 0, SLOT, SLOT + 1, NULL);
     outputs[0] = product ? block_matmul(b, rows, after, true, NULL)
                          : block_binary(b, "mul", after, mil_build_f16(b, 2, NULL), NULL);

@@ -93,8 +93,10 @@ static inline float random_float(struct random_state *r, enum numbers kind)
         0x477fefff, 0x477ff000, 0x33000000, 0x33000001, 0x387fc000, 0x3f200000};
     if (kind == NUMBERS_SPECIAL && random_bits(r) % 8 == 0)
         return bits_float(specials[random_bits(r) % (sizeof specials / sizeof specials[0])]);
-    if (kind == NUMBERS_WIDE)
-        return ldexpf(random_unit(r), (int)random_between(r, -40, 40));
+    if (kind == NUMBERS_WIDE) {
+        int exponent = (int)random_between(r, -40, 40);
+        return ldexpf(random_unit(r), exponent);
+    }
     return random_unit(r) * 4.0f;
 }
 

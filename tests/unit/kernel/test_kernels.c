@@ -356,11 +356,6 @@ static void check_gated_delta(const char *what, const struct kernels *k)
         }
         struct gated_delta p = {.y = y[0],
                                 .state = state[0],
-                                .q = guarded_floats(&pool, &r, n * d_k, kind),
-                                .k = guarded_floats(&pool, &r, n * d_k, kind),
-                                .v = guarded_floats(&pool, &r, n * d_v, kind),
-                                .g = guarded_floats(&pool, &r, n, kind),
-                                .beta = guarded_floats(&pool, &r, n, kind),
                                 .y_stride = d_v,
                                 .state_stride = d_v,
                                 .q_stride = d_k,
@@ -372,6 +367,11 @@ static void check_gated_delta(const char *what, const struct kernels *k)
                                 .d_k = d_k,
                                 .inverse_d_k = 1.0f / (float)d_k,
                                 .scale = 0.25f};
+        p.q = guarded_floats(&pool, &r, n * d_k, kind);
+        p.k = guarded_floats(&pool, &r, n * d_k, kind);
+        p.v = guarded_floats(&pool, &r, n * d_v, kind);
+        p.g = guarded_floats(&pool, &r, n, kind);
+        p.beta = guarded_floats(&pool, &r, n, kind);
         scalar->gated_delta(&p, 0, d_v);
         p.y = y[1];
         p.state = state[1];

@@ -39,9 +39,7 @@ static void test_types_names_and_order(void **state)
     struct mil_var *third = two(b, "mul", "layer.0/out", again, again);
     struct mil_var *turned =
         mil_build_op(b, "transpose", NULL,
-                     ARGS({.name = "x", .var = third},
-                          {.name = "perm", .var = mil_build_ints(b, (int32_t[]){1, 0}, 2, NULL)}),
-                     2);
+                     ARGS({.name = "x", .var = third}, MIL_ARG_INTS("perm", ((int32_t[]){1, 0}), 2)), 2);
     assert_type(sum, "tensor<fp16, [1, 4]>");
     assert_type(turned, "tensor<fp16, [4, 1]>");
     assert_string_equal(sum->name, "sum");
@@ -79,19 +77,29 @@ static void test_constants_are_shared_by_content(void **state)
     struct mil_model *m = mil_model_new(9);
     struct mil_builder *b = mil_builder_new(m, "main", "CoreML8");
     int32_t two_ints[2] = {1, 2}, other_ints[2] = {1, 3};
-    assert_ptr_equal(mil_build_ints(b, two_ints, 2, NULL), mil_build_ints(b, two_ints, 2, "axes"));
-    assert_ptr_not_equal(mil_build_ints(b, two_ints, 2, NULL), mil_build_ints(b, other_ints, 2, NULL));
+    const struct mil_var *first;
+    first = mil_build_ints(b, two_ints, 2, NULL);
+    assert_ptr_equal(first, mil_build_ints(b, two_ints, 2, "axes"));
+    first = mil_build_ints(b, two_ints, 2, NULL);
+    assert_ptr_not_equal(first, mil_build_ints(b, other_ints, 2, NULL));
     assert_string_equal(mil_build_ints(b, two_ints, 2, NULL)->name, "axes");
-    assert_ptr_not_equal(mil_build_ints(b, two_ints, 1, NULL), mil_build_int(b, 1, NULL));
-    assert_ptr_equal(mil_build_bool(b, true, NULL), mil_build_bool(b, true, NULL));
-    assert_ptr_not_equal(mil_build_bool(b, true, NULL), mil_build_bool(b, false, NULL));
-    assert_ptr_not_equal(mil_build_bools(b, (bool[]){true}, 1, NULL), mil_build_bool(b, true, NULL));
-    assert_ptr_equal(mil_build_string(b, "same", NULL), mil_build_string(b, "same", NULL));
-    assert_ptr_not_equal(mil_build_f16(b, 0.0, NULL), mil_build_f16(b, -0.0, NULL));
+    first = mil_build_ints(b, two_ints, 1, NULL);
+    assert_ptr_not_equal(first, mil_build_int(b, 1, NULL));
+    first = mil_build_bool(b, true, NULL);
+    assert_ptr_equal(first, mil_build_bool(b, true, NULL));
+    first = mil_build_bool(b, true, NULL);
+    assert_ptr_not_equal(first, mil_build_bool(b, false, NULL));
+    first = mil_build_bools(b, (bool[]){true}, 1, NULL);
+    assert_ptr_not_equal(first, mil_build_bool(b, true, NULL));
+    first = mil_build_string(b, "same", NULL);
+    assert_ptr_equal(first, mil_build_string(b, "same", NULL));
+    first = mil_build_f16(b, 0.0, NULL);
+    assert_ptr_not_equal(first, mil_build_f16(b, -0.0, NULL));
     assert_type(mil_build_int(b, 1, NULL), "int32");
     assert_type(mil_build_bools(b, (bool[]){true, false}, 2, NULL), "tensor<bool, [2]>");
     const struct mil_value *v = mil_value_new(m, MIL_FP16, 2, dims_1_4, (f16[]){1, 2, 3, 4});
-    assert_ptr_equal(mil_build_const(b, v, "w"), mil_build_const(b, v, NULL));
+    first = mil_build_const(b, v, "w");
+    assert_ptr_equal(first, mil_build_const(b, v, NULL));
     struct mil_var *out = mil_build_const(b, v, NULL);
     ASSERT_OK(mil_builder_finish(b, &out, 1, e));
     /* What nothing uses still has a name in the end. */
@@ -133,19 +141,17 @@ static void test_states_and_several_results(void **state)
                                ARGS({.name = "input", .var = s}, {.name = "data", .var = twice}), 2, NULL,
                                0));
     struct mil_var *parts[2];
-    assert_true(mil_build_op_n(b, "split", "part",
-                               ARGS({.name = "x", .var = twice},
-                                    {.name = "num_splits", .var = mil_build_int(b, 2, NULL)},
-                                    {.name = "axis", .var = mil_build_int(b, 1, NULL)}),
-                               3, parts, 2));
+    assert_true(mil_build_op_n(
+        b, "split", "part",
+        ARGS({.name = "x", .var = twice}, MIL_ARG_INT("num_splits", 2), MIL_ARG_INT("axis", 1)), 3, parts,
+        2));
     assert_type(read, "tensor<fp16, [1, 4]>");
     assert_type(parts[1], "tensor<fp16, [1, 2]>");
     assert_string_equal(parts[0]->name, "part");
     assert_string_equal(parts[1]->name, "part_1");
-    struct mil_var *joined = mil_build_op(b, "concat", "joined",
-                                          ARGS({.name = "values", .vars = parts, .n_vars = 2},
-                                               {.name = "axis", .var = mil_build_int(b, 0, NULL)}),
-                                          2);
+    struct mil_var *joined =
+        mil_build_op(b, "concat", "joined",
+                     ARGS({.name = "values", .vars = parts, .n_vars = 2}, MIL_ARG_INT("axis", 0)), 2);
     assert_type(joined, "tensor<fp16, [2, 2]>");
     ASSERT_OK(mil_builder_finish(b, &joined, 1, e));
     ASSERT_OK(mil_verify(m, e));

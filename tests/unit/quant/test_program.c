@@ -52,15 +52,13 @@ static void build(struct mil_model *m, const char *name, const struct mil_value 
                                      {.name = "y", .var = mil_build_const(b, weights[1], "norm_weight")}};
     x = mil_build_op(b, "mul", "scaled", scaled, 2);
     int32_t shape[] = {1, 24, 1, 1};
-    struct mil_build_arg reshape[] = {{.name = "x", .var = x},
-                                      {.name = "shape", .var = mil_build_ints(b, shape, 4, NULL)}};
+    struct mil_build_arg reshape[] = {{.name = "x", .var = x}, MIL_ARG_INTS("shape", shape, 4)};
     x = mil_build_op(b, "reshape", "channels", reshape, 2);
     for (int i = 0; i < 4; i++) {
         int which = i < 2 ? 2 : i + 1;
-        struct mil_build_arg conv[] = {
-            {.name = "x", .var = x},
-            {.name = "weight", .var = mil_build_const(b, weights[which], NULL)},
-            {.name = "groups", .var = mil_build_int(b, which == 3 ? 24 : 1, NULL)}};
+        struct mil_build_arg conv[] = {{.name = "x", .var = x},
+                                       MIL_ARG_VALUE("weight", weights[which], NULL),
+                                       MIL_ARG_INT("groups", which == 3 ? 24 : 1)};
         x = mil_build_op(b, "conv", NULL, conv, 3);
     }
     ASSERT_OK(mil_builder_finish(b, &x, 1, e));
@@ -89,10 +87,12 @@ static void test_apply(void **state)
     make_source(&sources[2], 24 * 24, VALUES_NORMAL);
     make_source(&sources[3], 24, VALUES_NORMAL);
     make_source(&sources[4], 24 * 24, VALUES_NORMAL);
-    const struct mil_value *weights[5] = {
-        new_weight(m, &sources[0], "table", 2, table), new_weight(m, &sources[1], "norm", 1, norm),
-        new_weight(m, &sources[2], "proj", 4, conv), new_weight(m, &sources[3], "depthwise", 4, depthwise),
-        new_weight(m, &sources[4], "router", 4, conv)};
+    const struct mil_value *weights[5];
+    weights[0] = new_weight(m, &sources[0], "table", 2, table);
+    weights[1] = new_weight(m, &sources[1], "norm", 1, norm);
+    weights[2] = new_weight(m, &sources[2], "proj", 4, conv);
+    weights[3] = new_weight(m, &sources[3], "depthwise", 4, depthwise);
+    weights[4] = new_weight(m, &sources[4], "router", 4, conv);
     ((struct mil_weight *)weights[4]->weight)->keep_fp16 = true;
     build(m, "infer", weights);
     build(m, "prefill", weights);

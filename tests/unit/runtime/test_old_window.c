@@ -75,12 +75,13 @@ struct gemma4_cache __wrap_gemma4_build_cache(const struct arch_model *m, struct
     outside = block_binary(b, "maximum", outside, mil_build_int(b, -1, NULL), NULL);
     struct mil_var *base =
         block_binary(b, "add", current_pos, mil_build_int(b, (int32_t)t - LENGTH, NULL), "local_base");
-    struct mil_var *keys = block_binary(b, "add", block_reshape(b, base, 4, one, NULL),
-                                        mil_build_const(b, v->keys, "local_keys"), NULL);
-    struct mil_var *hidden = block_binary(b, "logical_or", block_binary(b, "greater", keys, query, NULL),
-                                          block_binary(b, "less_equal", keys, outside, NULL), NULL);
-    c.mask = block_select(b, hidden, mil_build_const(b, v->minus_inf, "minus_infinity"),
-                          mil_build_const(b, v->zeros[t > 1], "zeros"));
+    struct mil_var *keys = block_reshape(b, base, 4, one, NULL);
+    keys = block_binary(b, "add", keys, mil_build_const(b, v->keys, "local_keys"), NULL);
+    struct mil_var *ahead = block_binary(b, "greater", keys, query, NULL);
+    struct mil_var *behind = block_binary(b, "less_equal", keys, outside, NULL);
+    struct mil_var *hidden = block_binary(b, "logical_or", ahead, behind, NULL);
+    struct mil_var *minus_inf = mil_build_const(b, v->minus_inf, "minus_infinity");
+    c.mask = block_select(b, hidden, minus_inf, mil_build_const(b, v->zeros[t > 1], "zeros"));
     return c;
 }
 

@@ -1,0 +1,25 @@
+#!/bin/sh
+# Builds everything for 64-bit Arm with Debian's cross compiler and runs the test suite under qemu: test-arm.sh [JOBS]
+# Without compiler, emulator or libraries it says so and does nothing.
+set -eu
+jobs=${1:-2}
+libraries="libcjson-dev libyaml-dev libprotobuf-c-dev libpcre2-dev libutf8proc-dev libcmocka-dev"
+needed="gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static libc6:arm64"
+for library in $libraries; do
+    needed="$needed $library:arm64"
+done
+missing=""
+for package in $needed; do
+    state=$(dpkg-query -W -f '${Status}' "$package" 2>/dev/null || true)
+    case $state in
+    *" installed") ;;
+    *) missing="$missing $package" ;;
+    esac
+done
+if [ -n "$missing" ]; then
+    echo "skipped: not installed:$missing (dpkg --add-architecture arm64; apt-get update; apt-get install ..)"
+    exit 0
+fi
+cmake --preset arm
+cmake --build --preset arm -j "$jobs"
+ctest --preset arm -j "$jobs"
