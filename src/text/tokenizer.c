@@ -8,9 +8,8 @@
 #include "text/tokenizer_parts.h"
 #include "text/utf8.h"
 
-#define MAX_CONFIG_BYTES ((size_t)64 << 20)
-
-bool tokenizer_parse(struct tokenizer **out, const char *json, size_t bytes, const char *where, struct err *e)
+static bool parse(struct tokenizer **out, const char *json, size_t bytes,
+                  const struct tokenizer_config *config, const char *where, struct err *e)
 {
     *out = NULL;
     cJSON *root = NULL;
@@ -24,7 +23,7 @@ bool tokenizer_parse(struct tokenizer **out, const char *json, size_t bytes, con
     struct tokenizer *t = xcalloc(1, sizeof *t);
     bool ok = !rest.failed || err_set(e, ERR_LIMIT, "%s: more than %zu bytes", where, rest.max_bytes);
     ok = ok && json_parse(&root, rest.p ? rest.p : "", rest.n, where, e) &&
-         tokenizer_load(t, root, vocab, merges, where, e);
+         tokenizer_load(t, root, vocab, merges, config, where, e);
     cJSON_Delete(root);
     buf_fini(&rest);
     if (ok)
@@ -34,29 +33,9 @@ bool tokenizer_parse(struct tokenizer **out, const char *json, size_t bytes, con
     return ok;
 }
 
-/* Does the tokenizer_config.json beside the file ask for clean-up? As in transformers, for BPE only when it says twice
- * that it means it. The file may be a megabyte, so it is looked through before it is parsed. */
-static bool read_clean_up(bool *clean_up, const char *file, struct err *e)
+bool tokenizer_parse(struct tokenizer **out, const char *json, size_t bytes, const char *where, struct err *e)
 {
-    static const char really[] = "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output";
-    char *folder = path_folder(file), *path = path_join(folder, "tokenizer_config.json");
-    struct map_file *map = NULL;
-    cJSON *root = NULL;
-    bool ok = true, wanted = false, meant = false;
-    if (path_exists(path)) {
-        ok = map_open(&map, path, e);
-        if (ok && map->bytes > 0 && map->bytes <= MAX_CONFIG_BYTES &&
-            memmem(map->data, map->bytes, really, sizeof really - 1))
-            ok = json_parse(&root, (const char *)map->data, map->bytes, path, e) &&
-                 json_get_bool(root, "clean_up_tokenization_spaces", &wanted, path, e) &&
-                 json_get_bool(root, really, &meant, path, e);
-    }
-    *clean_up = wanted && meant;
-    cJSON_Delete(root);
-    map_close(map);
-    free(path);
-    free(folder);
-    return ok;
+    return parse(out, json, bytes, NULL, where, e);
 }
 
 void tokenizer_set_clean_up(struct tokenizer *t, bool clean_up)
@@ -73,11 +52,14 @@ bool tokenizer_open(struct tokenizer **out, const char *path, struct err *e)
     if (ok && map->bytes > TOKENIZER_MAX_JSON_BYTES)
         ok = err_set(e, ERR_LIMIT, "%s: %zu bytes, at most %zu are allowed", file, map->bytes,
                      TOKENIZER_MAX_JSON_BYTES);
-    bool clean_up = false;
-    ok = ok && read_clean_up(&clean_up, file, e) &&
-         tokenizer_parse(out, (const char *)map->data, map->bytes, file, e);
+    struct tokenizer_config config = {0};
+    char *folder = path_folder(file);
+    ok = ok && tokenizer_config_read(&config, folder, e) &&
+         parse(out, (const char *)map->data, map->bytes, &config, file, e);
     if (ok)
-        tokenizer_set_clean_up(*out, clean_up);
+        tokenizer_set_clean_up(*out, config.clean_up);
+    tokenizer_config_fini(&config);
+    free(folder);
     map_close(map);
     free(file);
     return ok;

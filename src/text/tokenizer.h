@@ -13,7 +13,9 @@
 
 struct tokenizer;
 
-/* path: a tokenizer.json, or a folder that holds one. A tokenizer_config.json beside it may switch clean-up on. */
+/* path: a tokenizer.json, or a folder that holds one. The files beside it
+ * (tokenizer_config.json, else special_tokens_map.json and added_tokens.json) may declare more added tokens, other flags,
+ * a blank in front and clean-up; they act as in transformers (docs/tokenizer.md). */
 bool tokenizer_open(struct tokenizer **out, const char *path, struct err *e) MUST_CHECK;
 bool tokenizer_parse(struct tokenizer **out, const char *json, size_t bytes, const char *where,
                      struct err *e) MUST_CHECK;

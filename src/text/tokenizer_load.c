@@ -303,7 +303,7 @@ static bool read_one_splitter(struct tokenizer *t, struct splitter *step, const 
             !json_get_bool(item, "add_prefix_space", &add_prefix_space, where, e))
             return false;
         t->model.is_byte_level = true;
-        if (add_prefix_space) {
+        if (t->has_prefix_space ? t->prefix_space : add_prefix_space) {
             step->prefix_when = PREFIX_ALWAYS;
             step->prefix[0] = ' ';
         }
@@ -491,95 +491,8 @@ static bool read_decoder(struct tokenizer *t, const cJSON *item, const char *typ
     return true;
 }
 
-/* --- added tokens
- * --------------------------------------------------------------------------------------------------- */
-
-struct added_entry {
-    const char *text;
-    int64_t id;
-    bool single_word, lstrip, rstrip, normalized, special;
-};
-
-static bool read_added_entry(struct added_entry *out, const cJSON *item, const char *where, struct err *e)
-{
-    *out = (struct added_entry){.id = -1, .normalized = true};
-    if (!cJSON_IsObject(item))
-        return expected(where, "added_tokens", "objects", item, e);
-    if (!json_get_string(item, "content", &out->text, where, e) ||
-        !json_get_int(item, "id", &out->id, where, e) ||
-        !json_get_bool(item, "single_word", &out->single_word, where, e) ||
-        !json_get_bool(item, "lstrip", &out->lstrip, where, e) ||
-        !json_get_bool(item, "rstrip", &out->rstrip, where, e) ||
-        !json_get_bool(item, "normalized", &out->normalized, where, e) ||
-        !json_get_bool(item, "special", &out->special, where, e))
-        return false;
-    if (!out->text)
-        return expected(where, "added_tokens: content", "a string", NULL, e);
-    if (out->id < 0 || out->id >= TOKENIZER_MAX_ID)
-        return err_set(e, ERR_FORMAT, "%s: added_tokens: \"%.100s\": expected an id from 0 to %d, found %lld",
-                       where, out->text, TOKENIZER_MAX_ID - 1, (long long)out->id);
-    return true;
-}
-
-static bool add_to_set(struct tokenizer *t, const struct added_entry *a, int32_t id, struct err *e)
-{
-    struct str text = {a->text, strlen(a->text)};
-    struct buf scratch[2];
-    buf_init(&scratch[0], TOKENIZER_MAX_JSON_BYTES);
-    buf_init(&scratch[1], TOKENIZER_MAX_JSON_BYTES);
-    bool ok = !a->normalized || normalize(t->normalizers, t->n_normalizers, text, scratch, &text, e);
-    /* the library decodes such a token as the text that it matches */
-    if (ok && a->normalized && (text.n != strlen(a->text) || memcmp(text.p, a->text, text.n) != 0))
-        ok = vocab_set_text(&t->model.vocab, id, text.p, text.n, e);
-    if (ok && text.n > 0) {
-        char *copy = xmalloc(text.n);
-        memcpy(copy, text.p, text.n);
-        added_set_push(a->normalized ? &t->added_normalized : &t->added_raw,
-                       (struct added_token){copy, text.n, id, a->single_word, a->lstrip, a->rstrip});
-    }
-    buf_fini(&scratch[0]);
-    buf_fini(&scratch[1]);
-    return ok;
-}
-
-static bool read_added_tokens(struct tokenizer *t, const cJSON *list, const char *where, struct err *e)
-{
-    if (list && !cJSON_IsArray(list) && !cJSON_IsNull(list))
-        return expected(where, "added_tokens", "an array", list, e);
-    struct ids special = {0};
-    bool ok = true;
-    int32_t next_id = (int32_t)t->model.vocab.n_used;
-    for (const cJSON *item = list ? list->child : NULL; item && ok; item = item->next) {
-        struct added_entry a;
-        ok = read_added_entry(&a, item, where, e);
-        if (!ok || !*a.text) /* the library drops empty ones */
-            continue;
-        /* as the library numbers them: a token that the model has keeps the model's id, others follow the
-         * last one; what the file says is only a remark */
-        int32_t id = vocab_find(&t->model.vocab, a.text, strlen(a.text));
-        if (id < 0) {
-            bool is_new;
-            id = next_id;
-            ok = vocab_add(&t->model.vocab, a.text, strlen(a.text), id, &is_new, e) ||
-                 err_wrap(e, "%s", where);
-        }
-        next_id = id >= next_id ? id + 1 : next_id;
-        ok = ok && add_to_set(t, &a, id, e);
-        /* ... and knows special ones by their own text */
-        if (ok && a.special && strcmp(vocab_text(&t->model.vocab, id), a.text) == 0)
-            ids_push(&special, id);
-    }
-    added_set_finish(&t->added_raw);
-    added_set_finish(&t->added_normalized);
-    t->is_special = xcalloc((size_t)t->model.vocab.n_ids + 1, 1);
-    for (size_t i = 0; i < special.n; i++)
-        t->is_special[special.p[i]] = 1;
-    ids_free(&special);
-    return ok;
-}
-
 bool tokenizer_load(struct tokenizer *t, const cJSON *root, struct str vocab, struct str merges,
-                    const char *where, struct err *e)
+                    const struct tokenizer_config *config, const char *where, struct err *e)
 {
     const char *version = "1.0";
     if (!cJSON_IsObject(root))
@@ -588,6 +501,8 @@ bool tokenizer_load(struct tokenizer *t, const cJSON *root, struct str vocab, st
         return false;
     if (strcmp(version, "1.0") != 0)
         return unsupported(where, "tokenizer version", version, e);
+    t->has_prefix_space = config && config->has_prefix_space;
+    t->prefix_space = config && config->prefix_space;
     /* the pre-tokenizer tells whether symbols are bytes; added tokens need the normalizer and the model's ids
      */
     return read_parts(t, json_get(root, "normalizer"), "normalizer", "normalizers", read_normalizer, where,
@@ -596,7 +511,7 @@ bool tokenizer_load(struct tokenizer *t, const cJSON *root, struct str vocab, st
                       where, e) &&
            read_parts(t, json_get(root, "decoder"), "decoder", "decoders", read_decoder, where, e) &&
            read_model(&t->model, json_get(root, "model"), vocab, merges, where, e) &&
-           read_added_tokens(t, json_get(root, "added_tokens"), where, e) &&
+           tokenizer_add_tokens(t, json_get(root, "added_tokens"), config, where, e) &&
            read_parts(t, json_get(root, "post_processor"), "post-processor", "processors", read_processor,
                       where, e);
 }

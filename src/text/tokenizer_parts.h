@@ -285,8 +285,9 @@ struct tokenizer {
     struct splitter splitters[TOKENIZER_MAX_STEPS];
     int n_splitters;
     struct added_set added_raw, added_normalized;
-    uint8_t *is_special;       /* [model.vocab.n_ids] */
-    struct ids prefix, suffix; /* what the post-processor adds */
+    uint8_t *is_special;                 /* [model.vocab.n_ids] */
+    struct ids prefix, suffix;           /* what the post-processor adds */
+    bool has_prefix_space, prefix_space; /* while it is read: tokenizer_config.json decides on ByteLevel's */
     struct decoder decoder;
 };
 
@@ -309,6 +310,38 @@ void encoder_fini(struct encoder *c);
 bool encoder_piece(struct encoder *c, struct str piece, bool is_start, bool with_tokens,
                    struct err *e) MUST_CHECK;
 
+/* --- what lies beside a tokenizer.json (tokenizer_config.c) --------------------------------------------------------- */
+
+struct added_entry {
+    const char *text; /* of the tree that it was read from */
+    int64_t id;       /* as the file says, which decides nothing but the order */
+    bool single_word, lstrip, rstrip, normalized, special;
+    bool older;    /* of added_tokens.json: counts only before what tokenizer.json says of larger ids */
+    bool only_new; /* a name's, or an extra one: counts only where no listed token has this text ... */
+    bool marks;    /* ... but makes one that has it special */
+};
+/* Reads a token: its text, or an object with content and flags. special, and normalized as its opposite, are what holds
+ * when the object does not say. */
+bool added_entry_read(struct added_entry *out, const cJSON *item, bool special, const char *where,
+                      const char *key, struct err *e) MUST_CHECK;
+
+struct tokenizer_config {
+    cJSON *config, *map, *added; /* the trees of the files; NULL where there is none */
+    struct added_entry *entries; /* in the order in which they are added */
+    size_t n, capacity;
+    bool clean_up;
+    bool has_prefix_space, prefix_space;
+};
+/* folder: that of the tokenizer.json. Finish it in any case. */
+bool tokenizer_config_read(struct tokenizer_config *c, const char *folder, struct err *e) MUST_CHECK;
+void tokenizer_config_fini(struct tokenizer_config *c);
+
+/* --- added tokens of both (tokenizer_tokens.c) ----------------------------------------------------------------------- */
+
+/* list: added_tokens of tokenizer.json; config may be NULL. Needs the normalizers and the model's vocabulary. */
+bool tokenizer_add_tokens(struct tokenizer *t, const cJSON *list, const struct tokenizer_config *config,
+                          const char *where, struct err *e) MUST_CHECK;
+
 /* --- reading a tokenizer.json (tokenizer_scan.c, tokenizer_load.c) ------------------------------------------------ */
 
 /* Finds model.vocab and model.merges (p NULL when absent or of another type) and appends the rest of the text, with
@@ -316,8 +349,9 @@ bool encoder_piece(struct encoder *c, struct str piece, bool is_start, bool with
 void tokenizer_scan(struct str json, struct str *vocab, struct str *merges, struct buf *rest);
 bool tokenizer_read_vocab(struct bpe_model *m, struct str text, const char *where, struct err *e) MUST_CHECK;
 bool tokenizer_read_merges(struct bpe_model *m, struct str text, const char *where, struct err *e) MUST_CHECK;
-/* Fills an empty tokenizer. On failure what was filled is for tokenizer_free. */
+/* Fills an empty tokenizer; config: what lies beside the file, or NULL. On failure what was filled is for
+ * tokenizer_free. */
 bool tokenizer_load(struct tokenizer *t, const cJSON *root, struct str vocab, struct str merges,
-                    const char *where, struct err *e) MUST_CHECK;
+                    const struct tokenizer_config *config, const char *where, struct err *e) MUST_CHECK;
 
 #endif

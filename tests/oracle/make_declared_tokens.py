@@ -1,0 +1,134 @@
+"""Writes what transformers (5.24) with tokenizers (0.23.3) gives for tokenizers of which part is declared beside
+tokenizer.json only: tokenizer_config.json, special_tokens_map.json, added_tokens.json.
+
+Usage: make_declared_tokens.py TOKENIZER.JSON OUT.jsonl
+TOKENIZER.JSON has the 256 bytes and the added tokens <|im_start|> and <|im_end|>. A line of OUT is {"name", "replace":
+members of tokenizer.json that differ, "config", "map", "added": the three files or null, "cases": [{"text", "ids",
+"decoded": of all ids, without special tokens}]}.
+"""
+import json
+import os
+import random
+import sys
+import tempfile
+
+os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+from transformers import AutoTokenizer
+
+NEW = ["<|new|>", "<|b|>", "<pad>", "Aa", " c", "\u00e9x", "<|im_end|>", "<|im_start|>", "a"]
+QWEN = {
+    "normalizer": {"type": "NFC"},
+    "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+        {"type": "Split", "behavior": "Isolated", "invert": False, "pattern": {
+            "Regex": "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*"
+                     "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"}},
+        {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}]},
+}
+FAST = {"tokenizer_class": "PreTrainedTokenizerFast"}
+TEXTS = ["a<|new|>b", "a  <|new|>  b <|im_end|> x", "x<|b|>y <|im_start|>z", "  Aa aa c c<pad> \u00e9x E\u0301X<|im_end|>\n",
+         "<|new|><|b|><pad><|im_end|><|im_end|>", "1<|NEW|>2 AA <PAD>", "_a_<|new|>_<|endoftext|>", "a"]
+
+
+def token(content, **flags):
+    return {"content": content, "lstrip": False, "rstrip": False, "normalized": False, "single_word": False,
+            "special": True, **flags}
+
+
+def typed(content, **flags):
+    return {"__type": "AddedToken", **token(content, **flags)}
+
+
+def fixed():
+    yield "nothing", {}, dict(FAST), None, None
+    yield "decoder", {}, {**FAST, "added_tokens_decoder": {"258": token("<|new|>")}}, None, None
+    yield "decoder, out of order", {}, {**FAST, "added_tokens_decoder": {
+        "259": token("<|b|>"), "300": token("<pad>"), "258": token("<|new|>")}}, None, None
+    yield "decoder, other flags", {}, {**FAST, "added_tokens_decoder": {
+        "258": token("<|new|>", lstrip=True), "257": token("<|im_end|>", lstrip=True, special=False),
+        "256": token("<|im_start|>", rstrip=True, single_word=True)}}, None, None
+    yield "decoder, few flags", {}, {**FAST, "added_tokens_decoder": {
+        "258": {"content": "<|new|>"}, "259": {"content": "<|b|>", "special": True}}}, None, None
+    yield "decoder, a token of the model", {}, {**FAST, "added_tokens_decoder": {"97": token("a")}}, None, None
+    for flag in ["lstrip", "rstrip", "single_word", "normalized"]:
+        yield "decoder, " + flag, {}, {**FAST, "added_tokens_decoder": {"258": token("<|new|>", **{flag: True})}}, None, None
+    for key in ["additional_special_tokens", "extra_special_tokens"]:
+        yield key, {}, {**FAST, key: ["<|new|>", "<|im_end|>", "<pad>"]}, None, None
+        yield key + ", objects", {}, {**FAST, key: [typed("<|new|>", lstrip=True), "<|b|>"]}, None, None
+        yield key + " of the map", {}, dict(FAST), {key: ["<|new|>", "<|b|>"]}, None
+    yield "extra as an object", {}, {**FAST, "extra_special_tokens": {"new_token": "<|new|>", "other": "<|b|>"}}, None, None
+    yield "extra and additional", {}, {**FAST, "extra_special_tokens": ["<|b|>"], "additional_special_tokens": ["<|new|>"]}, None, None
+    yield "additional of both", {}, {**FAST, "additional_special_tokens": ["<|b|>"]}, {"additional_special_tokens": ["<|new|>"]}, None
+    for key in ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token", "image_token"]:
+        yield key, {}, {**FAST, key: "<|new|>"}, None, None
+        yield key + ", an object", {}, {**FAST, key: typed("<|new|>", rstrip=True, special=False)}, None, None
+        yield key + " of the map", {}, {**FAST, key: "<|b|>"}, {key: token("<|new|>", lstrip=True)}, None
+    yield "all names", {}, {**FAST, "mask_token": "<|b|>", "pad_token": "<pad>", "eos_token": "<|new|>", "x_token": " c"}, None, None
+    yield "map beside a decoder", {}, {**FAST, "added_tokens_decoder": {}}, {"pad_token": "<|new|>"}, None
+    yield "null and false", {}, {**FAST, "pad_token": None, "extra_special_tokens": None, "add_bos_token": False}, None, None
+    yield "added_tokens.json", {}, {**FAST, "eos_token": "<|b|>"}, None, {"<pad>": 260, "<|new|>": 258, "<|b|>": 259}
+    yield "added_tokens.json beside a decoder", {}, {**FAST, "added_tokens_decoder": {}}, None, {"<|new|>": 258}
+    yield "no config", {**QWEN, "added_tokens": full_added()}, None, {"pad_token": "<|new|>"}, {"<|new|>": 259}
+    for value in [True, False]:
+        yield f"add_prefix_space {value}", {}, {**FAST, "add_prefix_space": value}, None, None
+        yield f"add_prefix_space {value}, Qwen2", {**QWEN, "added_tokens": full_added()}, {
+            "tokenizer_class": "Qwen2Tokenizer", "add_prefix_space": value}, None, None
+    yield "decoder, Qwen2", {**QWEN, "added_tokens": full_added()}, {
+        "tokenizer_class": "Qwen2TokenizerFast", "added_tokens_decoder": {
+            "256": token("<|im_start|>"), "257": token("<|im_end|>", lstrip=True), "258": token("<|endoftext|>"),
+            "259": token("<|new|>", rstrip=True, special=False), "260": token("<|b|>")}}, None, None
+    lower = {"normalizer": {"type": "Lowercase"}}
+    yield "normalised", lower, {**FAST, "added_tokens_decoder": {
+        "258": token("<|NEW|>", normalized=True, special=False), "259": token("Aa", normalized=True, special=False),
+        "260": token("<PAD>", special=False)}}, None, None
+    yield "normalised again", lower, {**FAST, "added_tokens_decoder": {
+        "256": token("<|im_start|>", normalized=True), "257": token("<|im_end|>", normalized=True, special=False)}}, None, None
+
+
+def full_added():
+    return [{"id": 256 + i, **token(t)} for i, t in enumerate(["<|im_start|>", "<|im_end|>", "<|endoftext|>"])]
+
+
+def drawn(draw):
+    def flags():
+        return {f: draw.random() < 0.25 for f in ["lstrip", "rstrip", "single_word", "normalized"]} | {
+            "special": draw.random() < 0.6}
+    replace = {"normalizer": {"type": "Lowercase"}} if draw.random() < 0.3 else {}
+    if draw.random() < 0.4:
+        replace["added_tokens"] = [{"id": 300 + i, **token(t, **flags())} for i, t in enumerate(draw.sample(NEW, 3))]
+    config, tokens_map, added = dict(FAST), None, None
+    if draw.random() < 0.6:
+        config["added_tokens_decoder"] = {str(i): token(t, **flags()) for i, t in zip(
+            draw.sample(range(250, 270), 4), draw.sample(NEW, 4))}
+    if draw.random() < 0.4:
+        config[draw.choice(["extra_special_tokens", "additional_special_tokens"])] = draw.sample(NEW, 2)
+    for key in draw.sample(["eos_token", "pad_token", "bos_token", "audio_token"], 2):
+        config[key] = draw.choice(NEW) if draw.random() < 0.5 else typed(draw.choice(NEW), **flags())
+    if draw.random() < 0.4:
+        tokens_map = {"eos_token": token(draw.choice(NEW), **flags()), "mask_token": draw.choice(NEW)}
+    if draw.random() < 0.3:
+        added = {t: 258 + i for i, t in enumerate(draw.sample(NEW, 2))}
+    return replace, config, tokens_map, added
+
+
+def main():
+    base = json.load(open(sys.argv[1], encoding="utf-8"))
+    draw = random.Random(12)
+    variants = list(fixed()) + [(f"drawn {i}", *drawn(draw)) for i in range(60)]
+    with open(sys.argv[2], "w", encoding="utf-8") as out:
+        for name, replace, config, tokens_map, added in variants:
+            with tempfile.TemporaryDirectory() as folder:
+                files = {"tokenizer.json": {**base, **replace}, "config.json": {"model_type": "qwen3"},
+                         "tokenizer_config.json": config, "special_tokens_map.json": tokens_map, "added_tokens.json": added}
+                for file, content in files.items():
+                    if content is not None:
+                        json.dump(content, open(os.path.join(folder, file), "w", encoding="utf-8"))
+                tokenizer = AutoTokenizer.from_pretrained(folder)
+            cases = []
+            for text in TEXTS:
+                ids = tokenizer(text)["input_ids"]
+                cases.append({"text": text, "ids": ids, "decoded": tokenizer.decode(ids, skip_special_tokens=True)})
+            out.write(json.dumps({"name": name, "replace": replace, "config": config, "map": tokens_map, "added": added,
+                                  "cases": cases}) + "\n")
+
+
+main()
