@@ -24,24 +24,27 @@ static bool refuse_lfs_pointer(const char *path, struct err *e)
                    path);
 }
 
+/* The one way to open an input. A FIFO must not block before it is refused, and a device need not end. */
+static bool open_regular(int *fd, struct stat *st, const char *path, struct err *e)
+{
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (*fd < 0)
+        return err_set_errno(e, "%s: can't open", path);
+    if (fstat(*fd, st) != 0)
+        return err_set_errno(e, "%s: can't read its size", path);
+    return S_ISREG(st->st_mode) || err_set(e, ERR_IO, "%s: %s, expected a file", path,
+                                           S_ISDIR(st->st_mode) ? "is a folder" : "not a regular file");
+}
+
 bool map_open(struct map_file **out, const char *path, struct err *e)
 {
     *out = NULL;
     bool ok = false;
     struct map_file *m = NULL;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not block before it is refused */
-    if (fd < 0)
-        return err_set_errno(e, "%s: can't open", path);
+    int fd = -1;
     struct stat st;
-    if (fstat(fd, &st) != 0) {
-        err_set_errno(e, "%s: can't read its size", path);
+    if (!open_regular(&fd, &st, path, e))
         goto done;
-    }
-    if (!S_ISREG(st.st_mode)) {
-        err_set(e, ERR_IO, "%s: %s, expected a file", path,
-                S_ISDIR(st.st_mode) ? "is a folder" : "not a regular file");
-        goto done;
-    }
     if ((uint64_t)st.st_size > SIZE_MAX / 2) {
         err_set(e, ERR_LIMIT, "%s: too large to map", path);
         goto done;
@@ -64,7 +67,8 @@ bool map_open(struct map_file **out, const char *path, struct err *e)
     *out = m;
     ok = true;
 done:
-    close(fd);
+    if (fd >= 0)
+        close(fd);
     if (!ok)
         map_close(m);
     return ok;
@@ -95,14 +99,10 @@ bool file_read(char **out, size_t *bytes, const char *path, size_t max_bytes, st
     struct buf b;
     /* One byte more than allowed, to tell a file of the maximum from a longer one. */
     buf_init(&b, max_bytes < SIZE_MAX ? max_bytes + 1 : max_bytes);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return err_set_errno(e, "%s: can't open", path);
+    int fd = -1;
     struct stat st;
-    if (fstat(fd, &st) == 0 && S_ISDIR(st.st_mode)) {
-        err_set(e, ERR_IO, "%s: is a folder, expected a file", path);
+    if (!open_regular(&fd, &st, path, e))
         goto done;
-    }
     char *chunk = xmalloc(65536);
     for (;;) {
         size_t room = b.max_bytes - b.n;
@@ -127,7 +127,8 @@ bool file_read(char **out, size_t *bytes, const char *path, size_t max_bytes, st
     if (ok)
         *out = buf_take(&b, bytes);
 done:
-    close(fd);
+    if (fd >= 0)
+        close(fd);
     buf_fini(&b);
     return ok;
 }

@@ -23,8 +23,8 @@ void map_drop_pages(const struct map_file *m);
 /* Tells whether the bytes are a git LFS pointer ("version https://git-lfs..."). */
 bool file_is_lfs_pointer(const void *data, size_t bytes);
 
-/* Reads a whole file of at most max_bytes into a heap string with a 0 byte behind it. Refuses LFS pointers.
- */
+/* Reads a whole regular file of at most max_bytes into a heap string with a 0 byte behind it. Refuses LFS pointers, and at
+ * once what is not a file (a FIFO, a device). */
 bool file_read(char **out, size_t *bytes, const char *path, size_t max_bytes, struct err *e) MUST_CHECK;
 
 bool path_exists(const char *path);

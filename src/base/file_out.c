@@ -384,7 +384,7 @@ static bool sync_tree(const char *path, int depth, struct err *e)
     }
     if (!ok)
         return false;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0)
         return err_set_errno(e, "%s: can't sync", path);
     if (fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP)

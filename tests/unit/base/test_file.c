@@ -80,6 +80,15 @@ static void test_read(void **state)
     assert_int_equal(e.code, ERR_IO);
     assert_false(file_read(&text, &bytes, scratch("nowhere/x"), 1000, &e));
     assert_int_equal(e.code, ERR_IO);
+    /* A pipe that nobody writes must not block, a device need not end. */
+    assert_int_equal(mkfifo(scratch("pipe2"), 0600), 0);
+    const char *const others[] = {scratch("pipe2"), "/dev/zero"};
+    for (int i = 0; i < 2; i++) {
+        assert_false(file_read(&text, &bytes, others[i], 1000, &e));
+        assert_int_equal(e.code, ERR_IO);
+        assert_non_null(strstr(e.msg, "not a regular file"));
+        assert_null(text);
+    }
 }
 
 static void expect_text(char *found, const char *want)
