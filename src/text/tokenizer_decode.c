@@ -28,6 +28,7 @@ struct token_stream {
     bool has_token;  /* a token was given: JOIN puts a blank before the next one */
     struct buf held; /* not given out yet */
     struct buf scratch[2];
+    struct regex_scratch *regex;    /* NULL: no replacement */
     struct buf token_text;          /* a token whose blanks were put in */
     struct buf text;                /* on the way through strip and clean-up */
     int n_start;                    /* characters that may still be stripped at the start of the text */
@@ -41,6 +42,7 @@ static void stream_init(struct token_stream *s, const struct tokenizer *t, bool 
     buf_init(&s->held, MAX_HELD_BYTES);
     buf_init(&s->scratch[0], MAX_HELD_BYTES);
     buf_init(&s->scratch[1], MAX_HELD_BYTES);
+    s->regex = t->decoder.n_replacements > 0 ? regex_scratch_new(0) : NULL;
     buf_init(&s->token_text, MAX_HELD_BYTES);
     buf_init(&s->text, MAX_HELD_BYTES);
     s->n_start = t->decoder.text_strip.n_start;
@@ -51,6 +53,7 @@ static void stream_fini(struct token_stream *s)
     buf_fini(&s->held);
     buf_fini(&s->scratch[0]);
     buf_fini(&s->scratch[1]);
+    regex_scratch_free(s->regex);
     buf_fini(&s->token_text);
     buf_fini(&s->text);
 }
@@ -129,7 +132,9 @@ static bool push_chain(struct token_stream *s, const char *token, struct buf *ou
         text = (struct str){s->token_text.n ? s->token_text.p : "", s->token_text.n};
     }
     s->has_token = true;
-    if (!normalize(d->replacements, d->n_replacements, text, s->scratch, &text, e))
+    if (s->regex)
+        regex_scratch_expect(s->regex, text.n);
+    if (!normalize(d->replacements, d->n_replacements, s->regex, text, s->scratch, &text, e))
         return false;
     if (d->token_strip.content[0])
         text = strip_token(&d->token_strip, text);

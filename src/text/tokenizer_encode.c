@@ -36,7 +36,7 @@ bool encoder_piece(struct encoder *c, struct str piece, bool is_start, bool with
     struct str normal, part;
     if (piece.n == 0)
         return true;
-    if (!normalize(t->normalizers, t->n_normalizers, piece, c->normal, &normal, e))
+    if (!normalize(t->normalizers, t->n_normalizers, c->regex, piece, c->normal, &normal, e))
         return false;
     struct added_walk walk;
     const struct added_token *token;
@@ -62,7 +62,7 @@ void encoder_init(struct encoder *c, const struct tokenizer *t, size_t bytes, st
     for (int i = 0; i < TOKENIZER_MAX_STEPS; i++)
         buf_init(&c->changed[i], MAX_CHANGED_BYTES);
     bpe_scratch_init(&c->bpe, bytes);
-    c->regex = t->n_splitters > 0 ? regex_scratch_new() : NULL;
+    c->regex = t->n_splitters + t->n_normalizers > 0 ? regex_scratch_new(bytes) : NULL;
 }
 
 void encoder_fini(struct encoder *c)

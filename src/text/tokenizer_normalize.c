@@ -279,9 +279,9 @@ void replace_append(struct buf *out, const char *text, size_t n, const char *fro
     }
 }
 
-static bool replace_matches(struct buf *out, const struct normalizer *step, struct str text, struct err *e)
+static bool replace_matches(struct buf *out, const struct normalizer *step, struct regex_scratch *scratch,
+                            struct str text, struct err *e)
 {
-    struct regex_scratch *scratch = regex_scratch_new();
     size_t done = 0, not_empty_at = SIZE_MAX, begin, end;
     bool ok = true, found = true;
     while (ok && found) {
@@ -293,7 +293,6 @@ static bool replace_matches(struct buf *out, const struct normalizer *step, stru
         }
     }
     buf_append(out, text.p + done, text.n - done);
-    regex_scratch_free(scratch);
     return ok;
 }
 
@@ -314,8 +313,8 @@ static bool changes_nothing(const struct normalizer *step, struct str text)
     }
 }
 
-bool normalize(const struct normalizer *steps, int n_steps, struct str text, struct buf scratch[2],
-               struct str *out, struct err *e)
+bool normalize(const struct normalizer *steps, int n_steps, struct regex_scratch *regex, struct str text,
+               struct buf scratch[2], struct str *out, struct err *e)
 {
     int next = 0;
     for (int i = 0; i < n_steps; i++) {
@@ -334,7 +333,7 @@ bool normalize(const struct normalizer *steps, int n_steps, struct str text, str
             replace_append(to, text.p, text.n, step->from, step->to);
             break;
         case NORMALIZE_REPLACE_MATCHES:
-            if (!replace_matches(to, step, text, e))
+            if (!replace_matches(to, step, regex, text, e))
                 return false;
             break;
         case NORMALIZE_PREPEND:

@@ -102,9 +102,12 @@ void regex_free(struct regex *r); /* accepts NULL */
 /* Not NULL for a pattern that matches everywhere: then word_rules_end does what regex_find does, faster. */
 const struct word_rules *regex_word_rules(const struct regex *r);
 
-struct regex_scratch; /* of one thread */
-struct regex_scratch *regex_scratch_new(void);
-void regex_scratch_free(struct regex_scratch *s); /* accepts NULL */
+/* Of one thread. It holds the budget of a whole text: so many steps a byte, a step being a part of a pattern that is tried
+ * or a byte that is walked over in trying. A text that takes more is ERR_LIMIT, whatever the pattern. */
+struct regex_scratch;
+struct regex_scratch *regex_scratch_new(size_t bytes);            /* of the text that is to come */
+void regex_scratch_expect(struct regex_scratch *s, size_t bytes); /* more text is to come */
+void regex_scratch_free(struct regex_scratch *s);                 /* accepts NULL */
 /* Looks for the first match at or after `from`; text must be well-formed UTF-8. An empty match at a place where
  * `not_empty_at` stands does not count (pass SIZE_MAX for none). */
 bool regex_find(const struct regex *r, struct regex_scratch *s, const char *text, size_t n, size_t from,
@@ -170,9 +173,9 @@ void normalizer_fini(struct normalizer *step);
  * say no though it is). */
 bool nfc_is_stable(const char *text, size_t n);
 void normal_form_append(struct buf *out, enum normalizer_kind form, const char *text, size_t n);
-/* Runs all steps: *out is text itself or lies in one of the two buffers. */
-bool normalize(const struct normalizer *steps, int n_steps, struct str text, struct buf scratch[2],
-               struct str *out, struct err *e) MUST_CHECK;
+/* Runs all steps: *out is text itself or lies in one of the two buffers. regex: for patterns among the steps. */
+bool normalize(const struct normalizer *steps, int n_steps, struct regex_scratch *regex, struct str text,
+               struct buf scratch[2], struct str *out, struct err *e) MUST_CHECK;
 /* Appends text with every `from` replaced. */
 void replace_append(struct buf *out, const char *text, size_t n, const char *from, const char *to);
 

@@ -27,7 +27,9 @@
 #define JOINERS "\\x{200c}\\x{200d}"
 
 #define MAX_PATTERN_BYTES ((size_t)1 << 16)
-#define MIN_MATCH_STEPS 10000000u
+/* The budget of a text. Honest patterns take some tens of steps a byte. */
+#define MIN_TEXT_STEPS ((size_t)10000000)
+#define STEPS_PER_BYTE ((size_t)512)
 #define HEAP_LIMIT_KIB (1u << 20)
 #define JIT_STACK_BYTES ((size_t)64 << 20)
 
@@ -41,7 +43,25 @@ struct regex_scratch {
     pcre2_match_data *data;
     pcre2_match_context *context;
     pcre2_jit_stack *stack; /* made when the machine stack does not suffice */
+    size_t steps_left;
+    size_t last; /* where the last part of a pattern was tried */
 };
+
+/* PCRE2's own limits count for each start of a match anew and leave out what simple repeats walk over. So patterns are
+ * compiled with a call before each of their parts, which counts both. */
+static int count_step(pcre2_callout_block *at, void *data)
+{
+    struct regex_scratch *s = data;
+    size_t here = at->current_position;
+    size_t steps = 1 + (here > s->last ? here - s->last : s->last - here);
+    s->last = here;
+    if (steps > s->steps_left) {
+        s->steps_left = 0;
+        return PCRE2_ERROR_CALLOUT;
+    }
+    s->steps_left -= steps;
+    return 0;
+}
 
 static bool is_hex(char c)
 {
@@ -254,7 +274,8 @@ static bool compile(struct regex **out, const char *pattern, size_t n, struct er
     int code;
     PCRE2_SIZE at;
     pcre2_code *compiled =
-        pcre2_compile((PCRE2_SPTR)pattern, n, PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE, &code, &at, context);
+        pcre2_compile((PCRE2_SPTR)pattern, n, PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_AUTO_CALLOUT,
+                      &code, &at, context);
     pcre2_compile_context_free(context);
     if (!compiled) {
         PCRE2_UCHAR message[128] = "";
@@ -344,13 +365,25 @@ const struct word_rules *regex_word_rules(const struct regex *r)
     return r->rules;
 }
 
-struct regex_scratch *regex_scratch_new(void)
+void regex_scratch_expect(struct regex_scratch *s, size_t bytes)
+{
+    size_t more;
+    if (!size_mul(bytes, STEPS_PER_BYTE, &more) || !size_add(s->steps_left, more, &s->steps_left))
+        s->steps_left = SIZE_MAX;
+}
+
+struct regex_scratch *regex_scratch_new(size_t bytes)
 {
     struct regex_scratch *s = xcalloc(1, sizeof *s);
     s->data = pcre2_match_data_create(1, NULL); /* the whole match is all that is asked for */
     s->context = pcre2_match_context_create(NULL);
-    if (s->context)
+    if (s->context) {
         pcre2_set_heap_limit(s->context, HEAP_LIMIT_KIB);
+        pcre2_set_match_limit(s->context, UINT32_MAX); /* the budget is what ends a match */
+        pcre2_set_callout(s->context, count_step, s);
+    }
+    s->steps_left = MIN_TEXT_STEPS;
+    regex_scratch_expect(s, bytes);
     return s;
 }
 
@@ -400,10 +433,7 @@ bool regex_find(const struct regex *r, struct regex_scratch *s, const char *text
     }
     if (!s->data || !s->context)
         return err_set(e, ERR_NOMEM, "out of memory matching a pattern");
-    /* one step a character is what an honest pattern needs; a hostile one runs into this instead of into the
-     * night */
-    size_t steps = n < UINT32_MAX / 16 ? n * 16 : UINT32_MAX;
-    pcre2_set_match_limit(s->context, steps > MIN_MATCH_STEPS ? (uint32_t)steps : MIN_MATCH_STEPS);
+    s->last = from;
     int rc = match_at(r, s, text, n, from, 0);
     const PCRE2_SIZE *where = pcre2_get_ovector_pointer(s->data);
     if (rc >= 0 && where[0] == where[1] && where[0] == not_empty_at) {
@@ -418,6 +448,12 @@ bool regex_find(const struct regex *r, struct regex_scratch *s, const char *text
     }
     if (rc == PCRE2_ERROR_NOMATCH)
         return true;
+    if (rc == PCRE2_ERROR_CALLOUT)
+        return err_set(
+            e, ERR_LIMIT,
+            "splitting text of %zu bytes into words takes more than %zu steps a byte: a pattern of "
+            "the tokenizer runs wild on it",
+            n, STEPS_PER_BYTE);
     if (rc < 0) {
         PCRE2_UCHAR message[128] = "";
         pcre2_get_error_message(rc, message, sizeof message);

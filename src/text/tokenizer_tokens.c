@@ -97,7 +97,8 @@ static void push(struct added_set *set, const struct state *s, struct str text)
                                              s->newest.rstrip});
 }
 
-static bool add_to_sets(struct tokenizer *t, const struct state *s, struct err *e)
+static bool add_to_sets(struct tokenizer *t, const struct state *s, struct regex_scratch *regex,
+                        struct err *e)
 {
     struct str text = {s->newest.text, strlen(s->newest.text)}, normal = text;
     struct buf scratch[2];
@@ -108,7 +109,8 @@ static bool add_to_sets(struct tokenizer *t, const struct state *s, struct err *
         return true;
     buf_init(&scratch[0], TOKENIZER_MAX_JSON_BYTES);
     buf_init(&scratch[1], TOKENIZER_MAX_JSON_BYTES);
-    ok = normalize(t->normalizers, t->n_normalizers, text, scratch, &normal, e);
+    regex_scratch_expect(regex, text.n);
+    ok = normalize(t->normalizers, t->n_normalizers, regex, text, scratch, &normal, e);
     /* the library decodes such a token as the text that it matches */
     if (ok && (normal.n != text.n || memcmp(normal.p, text.p, text.n) != 0))
         ok = vocab_set_text(&t->model.vocab, s->id, normal.p, normal.n, e);
@@ -122,9 +124,11 @@ static bool add_to_sets(struct tokenizer *t, const struct state *s, struct err *
 static bool finish(struct additions *a, struct err *e)
 {
     struct tokenizer *t = a->t;
+    struct regex_scratch *regex = regex_scratch_new(0);
     bool ok = true;
     for (size_t i = 0; i < a->n && ok; i++)
-        ok = add_to_sets(t, &a->states[i], e);
+        ok = add_to_sets(t, &a->states[i], regex, e);
+    regex_scratch_free(regex);
     added_set_finish(&t->added_raw);
     added_set_finish(&t->added_normalized);
     t->is_special = xcalloc((size_t)t->model.vocab.n_ids + 1, 1);

@@ -63,7 +63,7 @@ static void check_pattern(const char *name, const uint8_t *members, const char *
     char pattern[64];
     snprintf(pattern, sizeof pattern, name[0] == '\\' ? "%s+" : "\\p{%s}+", name);
     struct regex *regex = NULL;
-    struct regex_scratch *scratch = regex_scratch_new();
+    struct regex_scratch *scratch = regex_scratch_new(n);
     ASSERT_OK(regex_new(&regex, pattern, e));
     uint8_t *found = calloc(END, 1);
     assert_non_null(found);
@@ -203,7 +203,7 @@ static struct tokenizer *tokenizer_with(const char *kind, const cJSON *what)
 static uint32_t sum_of_block(const struct tokenizer *t, const cJSON *texts, uint32_t start)
 {
     struct buf text, scratch[2], changed[1];
-    struct regex_scratch *regex = regex_scratch_new();
+    struct regex_scratch *regex = regex_scratch_new((size_t)1 << 24);
     uint32_t crc = 0;
     buf_init(&text, 1 << 20);
     buf_init(&scratch[0], 1 << 22);
@@ -212,8 +212,8 @@ static uint32_t sum_of_block(const struct tokenizer *t, const cJSON *texts, uint
     for (const cJSON *item = texts->child; item; item = item->next) {
         block_text(&text, item->valuestring, start);
         struct str normal;
-        ASSERT_OK(
-            normalize(t->normalizers, t->n_normalizers, (struct str){text.p, text.n}, scratch, &normal, e));
+        ASSERT_OK(normalize(t->normalizers, t->n_normalizers, regex, (struct str){text.p, text.n}, scratch,
+                            &normal, e));
         if (t->n_normalizers > 0)
             crc = crc_of(crc, normal.p, normal.n);
         else
@@ -312,7 +312,7 @@ static void test_scanners(void **state)
                                     0xe000, 0x10ffff, 0x0,    0x1fbf0, 0x10d40};
     uint32_t seed = 11;
     struct buf text;
-    struct regex_scratch *scratch = regex_scratch_new();
+    struct regex_scratch *scratch = regex_scratch_new((size_t)1 << 24);
     buf_init(&text, 1 << 16);
     for (size_t p = 0; p < sizeof patterns / sizeof patterns[0]; p++) {
         const struct word_rules *rules = word_rules_find(patterns[p]);
