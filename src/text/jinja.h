@@ -1,8 +1,8 @@
 /* Jinja templates as chat templates use them: parse once, render often, within stated limits.
  *
  * The language is that of Jinja2 with the settings of transformers: sandboxed and immutable, trim_blocks and
- * lstrip_blocks on, break and continue, a plain tojson, raise_exception, strftime_now, {% generation %}. Integers have
- * 64 bits. Templates can't load other templates. docs/templates.md lists what there is.
+ * lstrip_blocks on, break and continue, a plain tojson, raise_exception, strftime_now, {% generation %}. Integers beyond
+ * 64 bits keep their digits, but there is little arithmetic with them. Templates can't load other templates. docs/templates.md lists what there is.
  *
  * Strings remember which of their bytes came from user data, whatever the template does with them, so the result
  * is a list of parts: text of the template, in which special tokens are meant, and text of users, in which they

@@ -280,6 +280,29 @@ static struct value repeat(struct jinja *j, struct value v, int64_t count)
     return v;
 }
 
+static void check_converts(struct jinja *j, struct value v)
+{
+    if (v.type == VALUE_BIG && isinf(big_to_double(v.big)))
+        jinja_type_error(j, "int too large to convert to float");
+}
+
+/* What does not need the digits of a large result. */
+static struct value operate_bigs(struct jinja *j, enum operator op, struct value a, struct value b)
+{
+    if (op == OPERATOR_DIVIDE) {
+        check_converts(j, a);
+        check_converts(j, b);
+        return operate_doubles(j, op, value_to_double(a), value_to_double(b));
+    }
+    if (op == OPERATOR_MODULO && b.type != VALUE_BIG) {
+        int64_t by = value_to_index(j, b, "%");
+        if (by == 0)
+            jinja_type_error(j, "integer modulo by zero");
+        return value_int(big_modulo(a.big, by));
+    }
+    fail_overflow(j);
+}
+
 static bool is_integer(struct value v)
 {
     return v.type == VALUE_INT || v.type == VALUE_BOOL;
@@ -293,8 +316,13 @@ static bool is_repeatable(struct value v)
 struct value eval_binary(struct jinja *j, enum operator op, struct value a, struct value b)
 {
     if (value_is_number(a) && value_is_number(b)) {
-        if (a.type == VALUE_DOUBLE || b.type == VALUE_DOUBLE)
+        if (a.type == VALUE_DOUBLE || b.type == VALUE_DOUBLE) {
+            check_converts(j, a);
+            check_converts(j, b);
             return operate_doubles(j, op, value_to_double(a), value_to_double(b));
+        }
+        if (a.type == VALUE_BIG || b.type == VALUE_BIG)
+            return operate_bigs(j, op, a, b);
         return operate_ints(j, op, a.type == VALUE_BOOL ? a.boolean : a.integer,
                             b.type == VALUE_BOOL ? b.boolean : b.integer);
     }
@@ -388,6 +416,8 @@ static int64_t slice_part(struct jinja *j, struct value v, int64_t otherwise)
 {
     if (v.type == VALUE_NONE)
         return otherwise;
+    if (v.type == VALUE_BIG)
+        return v.big->is_negative ? INT64_MIN : INT64_MAX;
     if (v.type != VALUE_INT && v.type != VALUE_BOOL)
         jinja_type_error(j, "slice indices must be integers or None or have an __index__ method");
     return v.type == VALUE_BOOL ? v.boolean : v.integer;
@@ -557,8 +587,10 @@ static struct value eval_sign(struct jinja *j, const struct node *n)
                          value_type_name(v));
     if (v.type == VALUE_DOUBLE)
         return value_double(n->kind == NODE_NEGATE ? -v.number : v.number);
+    if (v.type == VALUE_BIG)
+        return n->kind == NODE_NEGATE ? big_negate(j, v.big) : v;
     int64_t i = value_to_index(j, v, "-");
-    return n->kind == NODE_NEGATE ? operate_ints(j, OPERATOR_SUBTRACT, 0, i) : value_int(i);
+    return n->kind == NODE_NEGATE ? integer_negate(j, i) : value_int(i);
 }
 
 static struct value eval_items(struct jinja *j, const struct node *n)

@@ -280,39 +280,59 @@ FILTER(abs)
         jinja_type_error(j, "bad operand type for abs(): '%s'", value_type_name(v));
     if (v.type == VALUE_DOUBLE)
         return value_double(fabs(v.number));
+    if (v.type == VALUE_BIG)
+        return v.big->is_negative ? big_negate(j, v.big) : v;
     int64_t i = value_to_index(j, v, "abs");
-    return i < 0 ? eval_binary(j, OPERATOR_SUBTRACT, value_int(0), value_int(i)) : value_int(i);
+    return i < 0 ? integer_negate(j, i) : value_int(i);
 }
 
-/* False for what is no integer (NaN). */
-static bool double_to_int(struct jinja *j, double d, int64_t *out)
+/* The integer that a text spells, of any size, in decimal; false for what is shorter or something else. */
+static bool text_to_big(struct jinja *j, const struct text *t, struct value *out)
 {
-    if (isnan(d))
+    t = text_strip(j, t, NULL, true, true);
+    bool has_sign = t->n > 0 && (t->p[0] == '-' || t->p[0] == '+');
+    char *digits = jinja_alloc(j, (size_t)t->n + 1, 1);
+    size_t n = 0;
+    for (size_t i = has_sign; i < t->n; i++) {
+        bool is_digit = t->p[i] >= '0' && t->p[i] <= '9';
+        bool is_between = t->p[i] == '_' && n > 0 && t->p[i - 1] != '_' && i + 1 < t->n;
+        if (!is_digit && !is_between)
+            return false;
+        if (is_digit)
+            digits[n++] = t->p[i];
+    }
+    if (n < 19)
         return false;
-    if (!(d > -0x1p63 && d < 0x1p63))
-        jinja_fail(j, ERR_LIMIT, "an integer of more than 64 bits");
-    *out = (int64_t)d;
+    *out = integer_from_digits(j, has_sign && t->p[0] == '-', digits, n);
     return true;
 }
 
 FILTER(int)
 {
-    struct value args[2];
+    struct value args[2], big;
     int64_t i;
     double d;
     parameters_bind(j, "int", "default base", a, args);
     struct value otherwise = args[0].type == VALUE_MISSING ? value_int(0) : args[0];
     if (v.type == VALUE_UNDEFINED)
         fail_undefined(j, v);
+    if (v.type == VALUE_BIG)
+        return v;
     if (v.type == VALUE_BOOL || v.type == VALUE_INT)
         return value_int(value_to_index(j, v, "int"));
-    if (v.type == VALUE_DOUBLE)
-        return double_to_int(j, v.number, &i) ? value_int(i) : otherwise;
+    if (v.type == VALUE_DOUBLE) {
+        if (isinf(v.number))
+            jinja_type_error(j, "cannot convert float infinity to integer");
+        return isnan(v.number) ? otherwise : integer_from_double(j, v.number);
+    }
     if (v.type != VALUE_STRING)
         return otherwise;
-    if (text_to_int(j, v.text, (int)parameter_int(j, args[1], 10, "int"), &i))
+    int base = (int)parameter_int(j, args[1], 10, "int");
+    if (base == 10 && text_to_big(j, v.text, &big))
+        return big;
+    if (text_to_int(j, v.text, base, &i))
         return value_int(i);
-    return text_to_double(j, v.text, &d) && !isinf(d) && double_to_int(j, d, &i) ? value_int(i) : otherwise;
+    return text_to_double(j, v.text, &d) && isfinite(d) ? integer_from_double(j, d) : otherwise;
 }
 
 FILTER(float)
@@ -359,6 +379,8 @@ FILTER(round)
     if (!method || text_is(method, "common")) {
         if (v.type == VALUE_DOUBLE)
             return value_double(round_double(v.number, (int)precision));
+        if (v.type == VALUE_BIG && precision >= 0)
+            return v;
         int64_t i = value_to_index(j, v, "round");
         return value_int(precision < 0 ? round_int(i, precision) : i);
     }

@@ -50,6 +50,15 @@ static void int_digits(struct digits *d, int64_t i, const struct spec *s)
         snprintf(d->prefix, sizeof d->prefix, "0%c", s->type);
 }
 
+static void big_digits(struct jinja *j, struct digits *d, const struct big *b, const struct spec *s)
+{
+    if (b->n >= sizeof d->text || (s->type && strchr("boxX", s->type)))
+        jinja_fail(j, ERR_LIMIT, "an integer of more than 64 bits in such a format");
+    set_sign(d, b->is_negative, s);
+    d->prefix[0] = '\0';
+    memcpy(d->text, b->digits, b->n + 1);
+}
+
 static void double_digits(struct jinja *j, struct digits *d, double x, const struct spec *s)
 {
     char type = s->type ? s->type : 'g';
@@ -226,11 +235,14 @@ static void put_percent_number(struct percent *f, struct builder *b, struct valu
     if (!value_is_number(v) || (v.type == VALUE_DOUBLE && strchr("oxX", s->type)))
         jinja_type_error(f->j, "%%%c format: a number is required, not %s", s->type, value_type_name(v));
     if (strchr("diouxX", s->type)) {
-        double x = value_to_double(v);
-        if (v.type == VALUE_DOUBLE && !(x > -0x1p63 && x < 0x1p63))
+        if (v.type == VALUE_DOUBLE && !isfinite(v.number))
             jinja_type_error(f->j, "cannot convert this float to an integer");
-        int64_t i = v.type == VALUE_DOUBLE ? (int64_t)x : value_to_index(f->j, v, "%d");
-        int_digits(&d, i, s);
+        if (v.type == VALUE_DOUBLE)
+            v = integer_from_double(f->j, v.number);
+        if (v.type == VALUE_BIG)
+            big_digits(f->j, &d, v.big, s);
+        else
+            int_digits(&d, value_to_index(f->j, v, "%d"), s);
         size_t n = strlen(d.text);
         if (s->precision > (int)n) { /* at least so many digits */
             memmove(d.text + (s->precision - (int)n), d.text, n + 1);
@@ -384,7 +396,7 @@ static void put_field(struct jinja *j, struct builder *b, struct value v, const 
     struct spec s;
     struct digits d;
     parse_spec(j, spec_text, &s);
-    bool is_int = v.type == VALUE_INT || v.type == VALUE_BOOL;
+    bool is_int = v.type == VALUE_INT || v.type == VALUE_BIG || v.type == VALUE_BOOL;
     if (v.type == VALUE_BOOL && !s.type && spec_text->n == 0)
         is_int = false;
     if (s.type == 'n')
@@ -392,7 +404,10 @@ static void put_field(struct jinja *j, struct builder *b, struct value v, const 
     if (is_int && (!s.type || strchr("bdoxX", s.type))) {
         if (s.precision >= 0)
             jinja_type_error(j, "Precision not allowed in integer format specifier");
-        int_digits(&d, value_to_index(j, v, "format"), &s);
+        if (v.type == VALUE_BIG)
+            big_digits(j, &d, v.big, &s);
+        else
+            int_digits(&d, value_to_index(j, v, "format"), &s);
     } else if ((is_int || v.type == VALUE_DOUBLE) && (!s.type || strchr("eEfFgG%", s.type))) {
         double_digits(j, &d, value_to_double(v), &s);
     } else if (is_int && s.type == 'c') {
@@ -579,7 +594,7 @@ bool text_to_int(struct jinja *j, const struct text *t, int base, int64_t *out)
     if (base < 2 || base > 36 || at >= t->n)
         return false;
     int64_t value = 0;
-    bool was_digit = false;
+    bool was_digit = false, is_over = false;
     for (; at < t->n; at++) {
         int digit;
         if (t->p[at] == '_' && was_digit && at + 1 < t->n) {
@@ -588,12 +603,13 @@ bool text_to_int(struct jinja *j, const struct text *t, int base, int64_t *out)
         }
         if (!digit_value(t->p[at], base, &digit))
             return false;
-        if (__builtin_mul_overflow(value, base, &value) ||
-            (is_negative ? __builtin_sub_overflow(value, digit, &value)
-                         : __builtin_add_overflow(value, digit, &value)))
-            jinja_fail(j, ERR_LIMIT, "an integer of more than 64 bits");
+        is_over = is_over || __builtin_mul_overflow(value, base, &value) ||
+                  (is_negative ? __builtin_sub_overflow(value, digit, &value)
+                               : __builtin_add_overflow(value, digit, &value));
         was_digit = true;
     }
+    if (is_over)
+        jinja_fail(j, ERR_LIMIT, "an integer of more than 64 bits");
     *out = value;
     return true;
 }

@@ -44,6 +44,7 @@ enum value_type {
     VALUE_NONE,
     VALUE_BOOL,
     VALUE_INT,
+    VALUE_BIG, /* an integer that 64 bits do not hold; Python knows no difference, so neither do templates */
     VALUE_DOUBLE,
     VALUE_STRING,
     VALUE_LIST,
@@ -67,6 +68,7 @@ struct value {
         bool boolean;
         int64_t integer;
         double number;
+        const struct big *big;
         const struct text *text;
         struct list *list;
         struct range *range;
@@ -88,6 +90,12 @@ struct list { /* LIST, TUPLE, VIEW */
     size_t n, capacity;
     const char *view_name; /* "dict_items" */
     bool is_group;         /* a tuple that groupby made: has .grouper and .list */
+};
+
+struct big {
+    const char *digits; /* decimal, without zeros in front, a 0 byte behind them */
+    size_t n;
+    bool is_negative;
 };
 
 struct range {
@@ -391,7 +399,7 @@ struct value value_undefined_hint(struct jinja *j, const char *hint);
 _Noreturn void fail_undefined(struct jinja *j, struct value v);
 const char *value_type_name(struct value v); /* as Python calls it */
 bool value_is_true(struct jinja *j, struct value v);
-bool value_is_number(struct value v); /* bool, int, double */
+bool value_is_number(struct value v); /* bool, int of any size, double */
 bool value_is_callable(struct value v);
 bool value_equal(struct jinja *j, struct value a, struct value b);
 /* op: LESS, LESS_EQUAL, GREATER or GREATER_EQUAL */
@@ -402,6 +410,18 @@ double value_to_double(struct value v);                                    /* a 
 int64_t value_to_index(struct jinja *j, struct value v, const char *what); /* bool or int, else an error */
 /* -1: no length */
 int64_t value_length(struct value v);
+
+/* --- integers of more than 64 bits (jinja_big.c) ------------------------------------------------------------------- */
+
+/* VALUE_INT where 64 bits suffice, else VALUE_BIG. digits: decimal, n > 0. */
+struct value integer_from_digits(struct jinja *j, bool is_negative, const char *digits, size_t n);
+struct value integer_from_double(struct jinja *j, double d); /* towards zero; d is finite */
+struct value integer_negate(struct jinja *j, int64_t i);
+struct value big_negate(struct jinja *j, const struct big *b);
+double big_to_double(const struct big *b);
+int big_compare(const struct big *a, const struct big *b); /* -1, 0, 1 */
+int big_compare_double(const struct big *a, double d);     /* 2: d is NaN */
+int64_t big_modulo(const struct big *a, int64_t by);       /* by is not 0 */
 
 struct list *list_new(struct jinja *j, size_t capacity);
 void list_push(struct jinja *j, struct list *l, struct value v);

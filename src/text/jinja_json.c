@@ -132,14 +132,8 @@ static struct value read_number(struct reader *r)
             reader_fail(r, "a number");
         return value_double(d);
     }
-    int64_t value = 0;
     bool is_negative = copy[0] == '-';
-    for (const char *c = copy + is_negative; *c; c++)
-        if (__builtin_mul_overflow(value, 10, &value) ||
-            (is_negative ? __builtin_sub_overflow(value, *c - '0', &value)
-                         : __builtin_add_overflow(value, *c - '0', &value)))
-            reader_fail(r, "an integer of at most 64 bits");
-    return value_int(value);
+    return integer_from_digits(r->j, is_negative, copy + is_negative, n - is_negative);
 }
 
 static struct value read_value(struct reader *r);
@@ -305,6 +299,10 @@ static void put_scalar(struct jinja *j, struct builder *b, struct value v)
                      : !isinf(v.number) ? number
                      : v.number > 0     ? "Infinity"
                                         : "-Infinity");
+        return;
+    case VALUE_BIG:
+        builder_puts(j, b, v.big->is_negative ? "-" : "");
+        builder_puts(j, b, v.big->digits);
         return;
     default:
         snprintf(number, sizeof number, "%lld", (long long)v.integer);

@@ -264,6 +264,20 @@ static size_t skip_digits(const struct lexer *l, size_t at, int base)
     return at;
 }
 
+/* A literal of more than 64 bits. */
+static void convert_big(struct lexer *l, struct token *t, size_t begin, size_t end, int base)
+{
+    if (base != 10)
+        fail_at(l, t, "an integer of more than 64 bits that is not decimal");
+    char *digits = jinja_alloc(l->j, end - begin + 1, 1);
+    size_t n = 0;
+    for (size_t i = begin; i < end; i++)
+        if (l->p[i] != '_')
+            digits[n++] = l->p[i];
+    t->kind = TOKEN_INT;
+    t->constant = integer_from_digits(l->j, false, digits, n);
+}
+
 static void convert_int(struct lexer *l, struct token *t, size_t begin, size_t end, int base)
 {
     int64_t value = 0;
@@ -272,8 +286,10 @@ static void convert_int(struct lexer *l, struct token *t, size_t begin, size_t e
         if (c == '_')
             continue;
         int digit = c <= '9' ? c - '0' : (c | 32) - 'a' + 10;
-        if (__builtin_mul_overflow(value, base, &value) || __builtin_add_overflow(value, digit, &value))
-            fail_at(l, t, "an integer of more than 64 bits");
+        if (__builtin_mul_overflow(value, base, &value) || __builtin_add_overflow(value, digit, &value)) {
+            convert_big(l, t, begin, end, base);
+            return;
+        }
     }
     t->kind = TOKEN_INT;
     t->constant = value_int(value);

@@ -178,6 +178,7 @@ const struct builtin *find_method(struct value v, const struct text *name, bool 
         return find_builtin(list_methods, 2, s);
     case VALUE_BOOL:
     case VALUE_INT:
+    case VALUE_BIG:
         return find_builtin(number_methods, 2, s);
     case VALUE_DOUBLE:
         return find_builtin(number_methods, 1, s);

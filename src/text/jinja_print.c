@@ -125,6 +125,10 @@ static void put_repr_at(struct jinja *j, struct builder *b, struct value v, int 
     case VALUE_INT:
         put_printf(j, b, "%lld", (long long)v.integer);
         return;
+    case VALUE_BIG:
+        builder_puts(j, b, v.big->is_negative ? "-" : "");
+        builder_puts(j, b, v.big->digits);
+        return;
     case VALUE_DOUBLE:
         double_repr(number, v.number);
         builder_puts(j, b, number);

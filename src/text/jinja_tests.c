@@ -102,7 +102,7 @@ TEST(true)
 TEST(integer)
 {
     no_arguments(j, "integer", a);
-    return value_bool(v.type == VALUE_INT);
+    return value_bool(v.type == VALUE_INT || v.type == VALUE_BIG);
 }
 
 TEST(float)
@@ -186,7 +186,8 @@ TEST(sameas)
     struct value other = one_argument(j, "sameas", a);
     if (v.type != other.type)
         return value_bool(false);
-    if (v.type == VALUE_NONE || v.type == VALUE_BOOL || v.type == VALUE_INT || v.type == VALUE_STRING)
+    if (v.type == VALUE_NONE || v.type == VALUE_BOOL || v.type == VALUE_INT || v.type == VALUE_BIG ||
+        v.type == VALUE_STRING)
         return value_bool(value_equal(j, v, other)); /* Python shares small ones; nobody should rely on it */
     return value_bool(v.type != VALUE_DOUBLE && v.address == other.address);
 }

@@ -68,6 +68,7 @@ const char *value_type_name(struct value v)
     case VALUE_BOOL:
         return "bool";
     case VALUE_INT:
+    case VALUE_BIG:
         return "int";
     case VALUE_DOUBLE:
         return "float";
@@ -122,7 +123,7 @@ void fail_undefined(struct jinja *j, struct value v)
 
 bool value_is_number(struct value v)
 {
-    return v.type == VALUE_BOOL || v.type == VALUE_INT || v.type == VALUE_DOUBLE;
+    return v.type == VALUE_BOOL || v.type == VALUE_INT || v.type == VALUE_BIG || v.type == VALUE_DOUBLE;
 }
 
 bool value_is_callable(struct value v)
@@ -133,7 +134,10 @@ bool value_is_callable(struct value v)
 
 double value_to_double(struct value v)
 {
-    return v.type == VALUE_DOUBLE ? v.number : v.type == VALUE_BOOL ? (double)v.boolean : (double)v.integer;
+    return v.type == VALUE_DOUBLE ? v.number
+           : v.type == VALUE_BIG  ? big_to_double(v.big)
+           : v.type == VALUE_BOOL ? (double)v.boolean
+                                  : (double)v.integer;
 }
 
 int64_t value_to_index(struct jinja *j, struct value v, const char *what)
@@ -142,6 +146,8 @@ int64_t value_to_index(struct jinja *j, struct value v, const char *what)
         return v.boolean;
     if (v.type == VALUE_UNDEFINED)
         fail_undefined(j, v);
+    if (v.type == VALUE_BIG)
+        jinja_fail(j, ERR_LIMIT, "%s: an integer of more than 64 bits", what);
     if (v.type != VALUE_INT)
         jinja_type_error(j, "%s: expected an integer, found '%s'", what, value_type_name(v));
     return v.integer;
@@ -178,6 +184,8 @@ bool value_is_true(struct jinja *j, struct value v)
         return v.boolean;
     case VALUE_INT:
         return v.integer != 0;
+    case VALUE_BIG:
+        return true;
     case VALUE_DOUBLE:
         return v.number != 0;
     case VALUE_LOOP:
@@ -198,6 +206,15 @@ static int64_t as_int(struct value v)
 static int compare_numbers(struct value a, struct value b)
 {
     bool a_double = a.type == VALUE_DOUBLE, b_double = b.type == VALUE_DOUBLE;
+    if (a.type == VALUE_BIG)
+        return b.type == VALUE_BIG  ? big_compare(a.big, b.big)
+               : b_double           ? big_compare_double(a.big, b.number)
+               : a.big->is_negative ? -1
+                                    : 1;
+    if (b.type == VALUE_BIG) {
+        int order = compare_numbers(b, a);
+        return order == 2 ? 2 : -order;
+    }
     if (!a_double && !b_double)
         return (as_int(a) > as_int(b)) - (as_int(a) < as_int(b));
     if (a_double && b_double) {
@@ -447,6 +464,8 @@ static uint64_t hash_value(struct jinja *j, struct value v)
             return mix(h ^ (uint64_t)(int64_t)v.number);
         memcpy(&h, &v.number, sizeof h);
         return mix(h);
+    case VALUE_BIG:
+        return hash_value(j, value_double(big_to_double(v.big)));
     case VALUE_TUPLE:
         for (size_t i = 0; i < v.list->n; i++)
             h = mix(h ^ hash_value(j, v.list->items[i])) + i;

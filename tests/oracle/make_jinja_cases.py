@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import random
+import re
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -829,9 +830,38 @@ def programs(c):
         c.add("".join(statement(2, False) for _ in range(rng.randint(1, 3))), variables)
 
 
+def integers(c):
+    """Integers of more than 64 bits, in variables and in templates: what needs no arithmetic with their digits."""
+    values = {"a": 9223372036854775807, "b": 9223372036854775808, "c": -9223372036854775808, "d": -9223372036854775809,
+              "e": 10**20, "f": -(10**20), "g": 12345678901234567890123, "h": 2**64, "i": 10**40, "x": 1e20, "y": 1e40,
+              "z": 9223372036854775808.0, "o": 7, "m": -7, "t": True, "s": "12345678901234567890123", "w": 0.5,
+              "list": [10**20, 3, -(10**20), 1e20, 2**64], "dict": {"k": 10**30, "l": [-(10**30)]}}
+    names = [n for n in values if n not in ("list", "dict")]
+
+    def add(template):
+        c.add(template, {n: v for n, v in values.items() if re.search(rf"\b{n}\b", template)})
+
+    for n in names:
+        for form in ["{{ V }}", "{{ V|tojson }}", "{{ V|string }}", "{{ [V] }}", "{{ {'k': V}|tojson }}", "{{ -V }}", "{{ +V }}", "{{ V|abs }}",
+                     "{{ V|int }}", "{{ V|float }}", "{{ V is integer }}{{ V is number }}{{ V is float }}{{ V is string }}", "{{ V is odd }}",
+                     "{{ V % 10 }}", "{{ V % -7 }}", "{{ V is divisibleby 3 }}", "{{ '%d' % V }}", "{{ '{:,}'.format(V) }}", "{{ '%30d|%-30d|%+d' % (V, V, V) }}",
+                     "{{ V|round }}", "{{ V / 2 }}", "{{ V * 0.5 }}", "{{ V ~ 'x' }}", "{{ 'y' if V else 'n' }}", "{{ [1, 2, 3][V] is defined }}",
+                     "{{ [1, 2, 3][:V] }}", "{{ 'abc'[V:] }}", "{{ V in list }}", "{{ {V: 1}[V] }}", "{{ V|default(1) }}"]:
+            add(re.sub(r"\bV\b", n, form))
+        for m in names:
+            c.add("".join("{{ " + f"{n} {op} {m}" + " }} " for op in ["==", "!=", "<", "<=", ">", ">="]))
+    for t in ["{{ 99999999999999999999 }}", "{{ -99999999999999999999 }}", "{{ 9223372036854775808 }}", "{{ -9223372036854775808 }}",
+              "{{ 1_000_000_000_000_000_000_000 }}", "{{ 00 }}", "{{ list|sort }}", "{{ list|max }} {{ list|min }}", "{{ list|unique|list }}",
+              "{{ dict }}", "{{ dict|tojson }}", "{{ dict|tojson(indent=2) }}", "{{ dict|string|length }}", "{{ '  -00012345678901234567890  '|int }}",
+              "{{ '+1_2345678901234567890_1'|int }}", "{{ '99999999999999999999x'|int }}", "{{ '1__0000000000000000000000'|int(5) }}", "{{ '1e30'|int }}",
+              "{{ 1e30|int }}", "{{ -1.5e25|int }}", "{{ {10**1: 1, 100000000000000000000: 2}[1e20] }}", "{{ list|join(',') }}", "{{ list == [1e20, 3.0, -1e20, 1e20, 18446744073709551616.0] }}",
+              "{% for v in list %}{{ v }} {% endfor %}", "{% set n = namespace(v=99999999999999999999) %}{{ n.v }}", "{{ 'a' * 0 }}{{ list[0] }}"]:
+        add(t)
+
+
 def main():
     folder = sys.argv[1]
-    for make in (whitespace, expressions, filters, methods, statements, programs):
+    for make in (whitespace, expressions, filters, methods, statements, programs, integers):
         cases = Cases(folder, make.__name__)
         make(cases)
         cases.write()
