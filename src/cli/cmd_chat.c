@@ -70,9 +70,8 @@ static bool open_all(struct cli *cli, const struct chat_options *o, struct conve
                      struct err *e)
 {
     if (!package_options_open(cli, &o->package, &c->model, e) ||
-        !package_tokenizer(c->model->package, &c->tokenizer, e))
+        !package_open_tokenizer(cli, c->model, &c->tokenizer, e))
         return false;
-    package_add_tokenizer_eos(c->model->package, c->tokenizer);
     const char *folder = c->model->package->path;
     if (o->template_path && !open_template_file(&c->template, o->template_path, folder, e))
         return false;
@@ -165,6 +164,8 @@ int cmd_chat(struct cli *cli, int argc, char **argv)
          "tokens of an answer (until the context is full)"},
         SAMPLING_OPTION_ROWS(c->sampling),
         {"--ignore-eos", CLI_FLAG, &c->ignore_eos, NULL, "do not stop at the end-of-text token"},
+        {"--no-auto-stop", CLI_FLAG, &c->no_auto_stop, NULL,
+         "stop only at tokens that a config declares, not at what ends an answer in the template"},
         {"--think,--reasoning,-rea", CLI_STRING, &o.think, "on|off|auto",
          "whether the model is to think (auto: the template's choice)"},
         {"--no-think", CLI_CONSTANT, &o.think, "off", NULL},

@@ -595,7 +595,7 @@ static bool check_options(const struct check *k, struct err *e)
 static bool open_tokenizer(struct check *k, struct err *e)
 {
     char *path = path_join(k->model->package->path, "tokenizer.json");
-    bool ok = !path_exists(path) || package_tokenizer(k->model->package, &k->tokenizer, e);
+    bool ok = !path_exists(path) || package_open_tokenizer(k->cli, k->model, &k->tokenizer, e);
     free(path);
     return ok;
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 #include "cli/cli.h"
 #include "cli/mixed.h"
+#include "cli/vocabulary.h"
 #include "convert/convert.h"
 
 #define SYNOPSIS "CHECKPOINT -o DIR [OPTIONS]"
@@ -209,10 +210,13 @@ int cmd_convert(struct cli *c, int argc, char **argv)
         o.choose = mixed_choose;
         o.choose_context = &mixed;
     }
-    if (!convert_run(&o, &report, &e))
+    if (!convert_run(&o, &report, &e)) {
         ok = false;
-    else
+    } else {
         print_report(c, &o, &report);
+        if (report.has_tokenizer)
+            vocabulary_check_written(&c->log, o.output);
+    }
     convert_report_fini(&report);
     mixed_fini(&mixed);
     return ok ? 0 : cli_fail(c, &e, NULL);

@@ -145,7 +145,7 @@ static bool evaluate(struct cli *c, const struct package_options *package, struc
                 (long long)m->context_length, (long long)o->window);
         goto done;
     }
-    if (!cli_read_text(o->text, &text, &bytes, TEXT_BYTES_MAX, e) || !package_tokenizer(m->package, &t, e) ||
+    if (!cli_read_text(o->text, &text, &bytes, TEXT_BYTES_MAX, e) || !package_open_tokenizer(c, m, &t, e) ||
         !package_encode(m, t, text, bytes, &ids, e) || !session_new(&s, m, e) ||
         !cli_resolve(c, &o->against, e) ||
         (o->against && !against_open(&v.against, c, package, o->against, m, o->window, e)))

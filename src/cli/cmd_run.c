@@ -148,11 +148,8 @@ int cmd_run(struct cli *c, int argc, char **argv)
               err_set(&e, ERR_USAGE, "expected one of -p PROMPT, -f FILE and --tokens IDS");
     ok = ok && package_options_open(c, &r.package, &m, &e);
     /* A package without tokenizer still runs on ids. */
-    if (ok && !(r.prompt.tokens && r.ids)) {
-        ok = package_tokenizer(m->package, &t, &e);
-        if (ok)
-            package_add_tokenizer_eos(m->package, t);
-    }
+    if (ok && !(r.prompt.tokens && r.ids))
+        ok = package_open_tokenizer(c, m, &t, &e);
     ok = ok && generate(c, &r, m, t, &e);
     tokenizer_free(t);
     model_close(m);

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "base/file.h"
 #include "cli/cli.h"
+#include "cli/vocabulary.h"
 #include "text/json_line.h"
 #include "text/tokenizer.h"
 
@@ -178,12 +179,14 @@ static bool answer_lines(struct cli *c, const struct tokenizer *t, const struct 
 }
 
 /* DIR: a folder, or a file in it, as the meta.yaml of a package. */
-static bool open_tokenizer(const char *path, struct tokenizer **t, struct err *e)
+static bool open_tokenizer(struct cli *c, const char *path, struct tokenizer **t, struct err *e)
 {
     if (!path_exists(path))
         return err_set(e, ERR_IO, "%s: no such file or folder", path);
     char *folder = path_is_folder(path) || has_suffix(path, ".json") ? xstrdup(path) : path_folder(path);
     bool ok = tokenizer_open(t, folder, e);
+    if (ok && path_is_folder(folder))
+        vocabulary_check_tokenizer(&c->log, folder, *t, vocabulary_of_folder(folder));
     free(folder);
     return ok;
 }
@@ -215,7 +218,7 @@ int cmd_tokenize(struct cli *c, int argc, char **argv)
               err_set(&e, ERR_USAGE, "expected a package, a checkpoint or a folder with a tokenizer.json");
     ok = ok && (!o.jsonl || !o.text ||
                 err_set(&e, ERR_USAGE, "--jsonl reads stdin, not the argument \"%.100s\"", o.text));
-    ok = ok && cli_resolve(c, &positional[0], &e) && open_tokenizer(positional[0], &t, &e);
+    ok = ok && cli_resolve(c, &positional[0], &e) && open_tokenizer(c, positional[0], &t, &e);
     if (ok)
         ok = o.jsonl    ? answer_lines(c, t, &o, &e)
              : o.decode ? decode_once(t, &o, &e)

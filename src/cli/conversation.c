@@ -2,7 +2,7 @@
 #include "cli/conversation.h"
 #include <stdlib.h>
 #include <string.h>
-#include "cli/package_options.h"
+#include "cli/vocabulary.h"
 #include "format/json.h"
 
 #define RENDER_BYTES_MAX ((size_t)256 << 20)
@@ -185,7 +185,8 @@ static bool encode(struct conversation *c, const struct jinja_output *text, stru
         break;
     }
     ids_free(&rest);
-    ok = ok && package_check_ids(c->model, c->known_ids.p, c->known_ids.n, e);
+    ok = ok && vocabulary_check_ids(c->tokenizer, c->model->package->path, c->model->vocab_size,
+                                    c->known_ids.p, c->known_ids.n, e);
     return ok && (!c->known_text.failed ||
                   err_set(e, ERR_LIMIT, "a conversation of more than %zu bytes", RENDER_BYTES_MAX));
 }
@@ -483,12 +484,61 @@ static bool check_template(struct conversation *c, struct err *e)
     return ok;
 }
 
+/* The token that the template puts behind an answer, or -1. Only marks count: special tokens, and those that models are
+ * known to end a turn with. */
+static int32_t find_turn_end(struct conversation *c)
+{
+    static const char *const marks[] = {"<|im_end|>", "<|eot_id|>", "<end_of_turn>",   "<turn|>",
+                                        "<|end|>",    "<|eot|>",    "<|end_of_turn|>", "</s>"};
+    char question[] = "Hello", answer[] = "milkit-trial-answer";
+    struct message trial[] = {{.content = question, .bytes = strlen(question)},
+                              {.is_answer = true, .content = answer, .bytes = strlen(answer)}};
+    struct message *messages = c->messages;
+    struct jinja_output text = {0};
+    struct ids ids = {0};
+    int32_t found = -1;
+    c->messages = trial;
+    c->n = 2;
+    bool ok = render(c, &text, NULL);
+    c->messages = messages;
+    c->n = 0;
+    size_t at = ok ? text.bytes : 0; /* behind the last place where the answer stands */
+    while (at >= strlen(answer) && memcmp(text.text + at - strlen(answer), answer, strlen(answer)) != 0)
+        at--;
+    ok = ok && at >= strlen(answer);
+    while (ok && at < text.bytes && strchr(" \t\r\n", text.text[at]))
+        at++;
+    if (ok && at < text.bytes && encode_from(c, &text, at, &ids, NULL) && ids.n > 0) {
+        const char *token = tokenizer_token(c->tokenizer, ids.p[0]);
+        bool is_mark = tokenizer_is_special(c->tokenizer, ids.p[0]);
+        for (size_t i = 0; token && i < sizeof marks / sizeof *marks; i++)
+            is_mark = is_mark || strcmp(token, marks[i]) == 0;
+        found = is_mark ? ids.p[0] : -1;
+    }
+    ids_free(&ids);
+    jinja_output_free(&text);
+    return found;
+}
+
+/* Fine-tunes often keep the configs of their base model, whose end of text is not the end of a turn. */
+static void add_turn_end(struct conversation *c)
+{
+    int32_t id = c->template && !c->no_auto_stop ? find_turn_end(c) : -1;
+    if (id < 0 || package_is_eos(c->model->package, id))
+        return;
+    package_add_stop(c->model->package, id);
+    log_debug(&c->cli->log, "an answer ends at %s (%d) too, as in the template; no config declares it",
+              tokenizer_token(c->tokenizer, id), id);
+}
+
 bool conversation_open(struct conversation *c, struct err *e)
 {
     struct sampling_options sampling = c->sampling;
     buf_init(&c->known_text, RENDER_BYTES_MAX);
-    return check_template(c, e) && conversation_set_sampling(c, &sampling, e) &&
-           session_new(&c->session, c->model, e);
+    if (!check_template(c, e))
+        return false;
+    add_turn_end(c);
+    return conversation_set_sampling(c, &sampling, e) && session_new(&c->session, c->model, e);
 }
 
 void conversation_close(struct conversation *c)

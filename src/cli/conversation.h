@@ -46,6 +46,7 @@ struct conversation {
     struct sampling_options sampling;
     int64_t max_tokens; /* of an answer; negative: until the context is full */
     bool ignore_eos;
+    bool no_auto_stop; /* stop only at ids that configs declare, not at what ends an answer in the template */
     enum think think;
 
     char *system; /* NULL: none */

@@ -1,6 +1,7 @@
 /* Opening a package for a command. */
 #include <string.h>
 #include "cli/package_options.h"
+#include "cli/vocabulary.h"
 
 bool package_precision(const char *name, enum engine_precision *out, struct err *e)
 {
@@ -55,5 +56,17 @@ bool package_read_ids(const struct model *m, const char *text, struct ids *out, 
 bool package_encode(const struct model *m, const struct tokenizer *t, const char *text, size_t bytes,
                     struct ids *out, struct err *e)
 {
-    return tokenizer_encode(t, text, bytes, true, out, e) && package_check_ids(m, out->p, out->n, e);
+    size_t n = out->n;
+    return tokenizer_encode(t, text, bytes, true, out, e) &&
+           vocabulary_check_ids(t, m->package->path, m->vocab_size, out->p + n, out->n - n, e);
+}
+
+bool package_open_tokenizer(struct cli *c, struct model *m, struct tokenizer **out, struct err *e)
+{
+    if (!package_tokenizer(m->package, out, e))
+        return false;
+    package_add_tokenizer_eos(m->package, *out);
+    vocabulary_check_tokenizer(&c->log, m->package->path, *out, m->vocab_size);
+    vocabulary_check_stops(&c->log, m->package, m->vocab_size);
+    return true;
 }

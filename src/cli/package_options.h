@@ -24,6 +24,8 @@ struct package_options {
 bool package_precision(const char *name, enum engine_precision *out, struct err *e) MUST_CHECK;
 bool package_options_open(struct cli *c, const struct package_options *o, struct model **out,
                           struct err *e) MUST_CHECK;
+/* The package's tokenizer, whose own stop id the package takes. Warns of what does not fit the model. */
+bool package_open_tokenizer(struct cli *c, struct model *m, struct tokenizer **out, struct err *e) MUST_CHECK;
 /* Text -> ids with the post-processor's tokens; every id must be one of the model's. */
 bool package_encode(const struct model *m, const struct tokenizer *t, const char *text, size_t bytes,
                     struct ids *out, struct err *e) MUST_CHECK;

@@ -339,6 +339,11 @@ void package_add_tokenizer_eos(struct package *p, const struct tokenizer *t)
     cJSON_Delete(config);
 }
 
+void package_add_stop(struct package *p, int32_t id)
+{
+    add_eos(p, (double)id);
+}
+
 bool package_is_eos(const struct package *p, int32_t id)
 {
     for (int i = 0; i < p->n_eos; i++)
