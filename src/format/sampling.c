@@ -164,6 +164,8 @@ void sampling_read(struct recommended_sampling *s, const cJSON *object, const ch
 {
     const struct reader r = {s, where, warn, context};
     const cJSON *item;
+    if (object && !cJSON_IsObject(object))
+        leave_out(&r, "the file", "an object", object);
     for (item = cJSON_IsObject(object) ? object->child : NULL; item; item = item->next)
         s->is_present = s->is_present || (!cJSON_IsNull(item) && sampling_knows(item->string));
     for (size_t i = 0; i < N_NUMBERS; i++) {

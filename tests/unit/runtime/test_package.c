@@ -376,6 +376,9 @@ static void test_sampling(void **state)
         package_close(p);
         free(text);
     }
+    p = with_configs("[{\"temperature\": 1}]", NULL, NULL);
+    assert_true(p->n_warnings == 1 && !p->sampling.is_present);
+    package_close(p);
     /* penalties hold without sampling, too; a bad word that is a stop id alone is none */
     p = with_configs(
         "{\"eos_token_id\": 7, \"repetition_penalty\": 1.3, \"min_p\": 0.9, \"suppress_tokens\": "
