@@ -355,6 +355,11 @@ static bool read_flags(struct tokenizer_config *c, const char *where, struct err
     return true;
 }
 
+bool tokenizer_config_take(struct tokenizer_config *c, const char *where, struct err *e)
+{
+    return read_flags(c, where, e) && push_tokens(c, where, e);
+}
+
 bool tokenizer_config_read(struct tokenizer_config *c, const char *folder, struct err *e)
 {
     static const char name[] = "tokenizer_config.json";
@@ -364,7 +369,7 @@ bool tokenizer_config_read(struct tokenizer_config *c, const char *folder, struc
     if (ok && !json_get(c->config, "added_tokens_decoder"))
         ok = read_object(&c->map, folder, "special_tokens_map.json", e) &&
              read_object(&c->added, folder, "added_tokens.json", e);
-    ok = ok && read_flags(c, where, e) && push_tokens(c, where, e);
+    ok = ok && tokenizer_config_take(c, where, e);
     free(where);
     return ok;
 }
