@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "text/tokenizer_parts.h"
+#include "text/utf8.h"
 
 #define MAX_CONFIG_BYTES ((size_t)64 << 20)
 #define MAX_NAMES 4096 /* each is looked for among the others */
@@ -184,16 +185,28 @@ static bool push_added_file(struct tokenizer_config *c, const char *where, struc
 
 /* --- reading --- */
 
+bool tokenizer_config_object(cJSON **out, struct str text, const char *where, struct err *e)
+{
+    *out = NULL;
+    size_t good = utf8_valid_prefix(text.p, text.n);
+    if (good < text.n) /* all strings are well-formed from here on */
+        return err_set(e, ERR_FORMAT, "%s: not UTF-8 at byte %zu", where, good);
+    return json_parse(out, text.p, text.n, where, e) &&
+           (cJSON_IsObject(*out) ||
+            err_set(e, ERR_FORMAT, "%s: expected an object, found %s", where, json_type_name(*out)));
+}
+
 /* *out stays NULL when there is no such file. */
 static bool read_object(cJSON **out, const char *folder, const char *name, struct err *e)
 {
-    char *path = path_join(folder, name);
+    char *path = path_join(folder, name), *text = NULL;
+    size_t n = 0;
     bool ok = true;
     *out = NULL;
     if (path_exists(path))
-        ok = json_read_file(out, path, MAX_CONFIG_BYTES, e);
-    if (ok && *out && !cJSON_IsObject(*out))
-        ok = err_set(e, ERR_FORMAT, "%s: expected an object, found %s", path, json_type_name(*out));
+        ok = file_read(&text, &n, path, MAX_CONFIG_BYTES, e) &&
+             tokenizer_config_object(out, (struct str){text, n}, path, e);
+    free(text);
     free(path);
     return ok;
 }

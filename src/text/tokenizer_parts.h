@@ -337,7 +337,8 @@ struct tokenizer_config {
 };
 /* folder: that of the tokenizer.json. Finish it in any case. */
 bool tokenizer_config_read(struct tokenizer_config *c, const char *folder, struct err *e) MUST_CHECK;
-/* The same from trees that the caller has put in: objects, or NULL. */
+/* The same from trees that the caller has put in: NULL, or what tokenizer_config_object makes of a text. */
+bool tokenizer_config_object(cJSON **out, struct str text, const char *where, struct err *e) MUST_CHECK;
 bool tokenizer_config_take(struct tokenizer_config *c, const char *where, struct err *e) MUST_CHECK;
 void tokenizer_config_fini(struct tokenizer_config *c);
 

@@ -21,7 +21,7 @@ static bool take_object(cJSON **out, const uint8_t **data, size_t *size)
 {
     const uint8_t *end = memchr(*data, 0xff, *size);
     size_t n = end ? (size_t)(end - *data) : *size;
-    bool ok = n == 0 || (json_parse(out, (const char *)*data, n, "fuzz", NULL) && cJSON_IsObject(*out));
+    bool ok = n == 0 || tokenizer_config_object(out, (struct str){(const char *)*data, n}, "fuzz", NULL);
     *data += end ? n + 1 : n;
     *size -= end ? n + 1 : n;
     return ok;
