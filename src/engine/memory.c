@@ -1,12 +1,19 @@
 /* Memory of a plan: every arena storage lives from the first to the last step that touches it, and gets a place that
- * no storage alive at the same time occupies: the lowest one, large storages first, as long as there are not so many that
- * looking for it would take too long. */
+ * no storage alive at the same time occupies.
+ *
+ * Steps are walked in order, as the run will walk them; a storage takes a free piece when its life begins and gives it back
+ * when it ends. Free pieces stand in lists by size (a power of two cut in sixteen), neighbours are joined, and the
+ * place is a piece that fits with little to spare. Each storage costs a constant number of operations, so time grows
+ * with their number, but for sorting those that begin at the same step. */
 #include <stdlib.h>
 #include "engine/engine_int.h"
 
 #define ALIGNMENT 64
-/* A model of 64 layers has a tenth of it. */
-#define FIRST_FIT_MAX 32768
+#define FINE_BITS 4
+#define FINE (1 << FINE_BITS)
+#define CLASSES ((64 - FINE_BITS) * FINE)
+/* Pieces of a class that are looked at before a larger class is taken. */
+#define LOOKS 8
 
 static void touch(struct compiler *c, const struct value *v, int step)
 {
@@ -21,113 +28,219 @@ static void touch(struct compiler *c, const struct value *v, int step)
         s->last_step = step;
 }
 
+/* Never 0, so that every storage has a place of its own. */
 static size_t storage_bytes(const struct storage *s)
 {
     size_t bytes = (size_t)s->n_elems * (s->repr == REPR_F16 ? 2 : 4);
-    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    return bytes == 0 ? ALIGNMENT : (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-struct placed {
-    int storage;
+/* ---- pieces of the arena ---- */
+
+struct piece {
+    size_t offset, bytes; /* multiples of ALIGNMENT */
+    int left, right;      /* neighbours in memory, -1: none */
+    int prior, next;      /* in the list of its class while it is free */
+    bool is_free;
+};
+
+struct pieces {
+    struct arena *arena;
+    struct piece *p;
+    int n, cap, unused, last; /* unused: a list by `next` of entries without memory; last: of the arena */
+    int heads[CLASSES];
+    uint64_t rows;                    /* bit i: there is a piece in heads[i * FINE ..] */
+    uint16_t columns[CLASSES / FINE]; /* bit k: there is one in heads[i * FINE + k] */
+    size_t end;
+};
+
+/* Classes rise with the size; those of one power of two share the upper bits. */
+static int class_of(size_t bytes)
+{
+    uint64_t units = bytes / ALIGNMENT;
+    if (units < FINE)
+        return (int)units;
+    int top = 63 - __builtin_clzll(units);
+    return (top - FINE_BITS + 1) * FINE + (int)(units >> (top - FINE_BITS) & (FINE - 1));
+}
+
+static void list_add(struct pieces *a, int i)
+{
+    struct piece *p = &a->p[i];
+    int k = class_of(p->bytes);
+    p->is_free = true;
+    p->prior = -1;
+    p->next = a->heads[k];
+    if (p->next >= 0)
+        a->p[p->next].prior = i;
+    a->heads[k] = i;
+    a->rows |= (uint64_t)1 << (k / FINE);
+    a->columns[k / FINE] = (uint16_t)(a->columns[k / FINE] | 1u << (k % FINE));
+}
+
+static void list_remove(struct pieces *a, int i)
+{
+    struct piece *p = &a->p[i];
+    int k = class_of(p->bytes);
+    p->is_free = false;
+    if (p->next >= 0)
+        a->p[p->next].prior = p->prior;
+    if (p->prior >= 0)
+        a->p[p->prior].next = p->next;
+    else
+        a->heads[k] = p->next;
+    if (a->heads[k] >= 0)
+        return;
+    a->columns[k / FINE] = (uint16_t)(a->columns[k / FINE] & ~(1u << (k % FINE)));
+    if (!a->columns[k / FINE])
+        a->rows &= ~((uint64_t)1 << (k / FINE));
+}
+
+/* The first class from k on that has a piece; -1: none. */
+static int class_from(const struct pieces *a, int k)
+{
+    int row = k / FINE;
+    unsigned here = a->columns[row] & (0xffffu << (k % FINE));
+    if (here)
+        return row * FINE + __builtin_ctz(here);
+    uint64_t above = row < 63 ? a->rows & ~(uint64_t)0 << (row + 1) : 0;
+    if (!above)
+        return -1;
+    row = __builtin_ctzll(above);
+    return row * FINE + __builtin_ctz(a->columns[row]);
+}
+
+static int piece_new(struct pieces *a)
+{
+    int i = a->unused;
+    if (i >= 0) {
+        a->unused = a->p[i].next;
+        return i;
+    }
+    return a->n++; /* see place_all: there is room */
+}
+
+/* A free piece of at least `bytes`: the smallest of the first few of its class, or one of a larger class; -1: none. */
+static int find_free(const struct pieces *a, size_t bytes)
+{
+    int k = class_of(bytes), best = -1, looks = 0;
+    for (int i = a->heads[k]; i >= 0 && looks < LOOKS; i = a->p[i].next, looks++)
+        if (a->p[i].bytes >= bytes && (best < 0 || a->p[i].bytes < a->p[best].bytes))
+            best = i;
+    if (best >= 0)
+        return best;
+    k = class_from(a, k + 1);
+    return k < 0 ? -1 : a->heads[k];
+}
+
+static int take(struct pieces *a, size_t bytes)
+{
+    int i = find_free(a, bytes);
+    if (i < 0) { /* the arena grows, from a free piece at its end if there is one */
+        i = a->last;
+        if (i >= 0 && a->p[i].is_free) {
+            list_remove(a, i);
+            a->end += bytes - a->p[i].bytes;
+            a->p[i].bytes = bytes;
+            return i;
+        }
+        i = piece_new(a);
+        a->p[i] = (struct piece){.offset = a->end, .bytes = bytes, .left = a->last, .right = -1};
+        if (a->last >= 0)
+            a->p[a->last].right = i;
+        a->last = i;
+        a->end += bytes;
+        return i;
+    }
+    list_remove(a, i);
+    if (a->p[i].bytes > bytes) {
+        int rest = piece_new(a);
+        struct piece *p = &a->p[i];
+        a->p[rest] = (struct piece){
+            .offset = p->offset + bytes, .bytes = p->bytes - bytes, .left = i, .right = p->right};
+        if (p->right >= 0)
+            a->p[p->right].left = rest;
+        else
+            a->last = rest;
+        p->right = rest;
+        p->bytes = bytes;
+        list_add(a, rest);
+    }
+    return i;
+}
+
+/* Joins i with its right neighbour, which goes. */
+static void join_right(struct pieces *a, int i)
+{
+    int gone = a->p[i].right;
+    a->p[i].bytes += a->p[gone].bytes;
+    a->p[i].right = a->p[gone].right;
+    if (a->p[i].right >= 0)
+        a->p[a->p[i].right].left = i;
+    else
+        a->last = i;
+    a->p[gone].next = a->unused;
+    a->unused = gone;
+}
+
+static void give_back(struct pieces *a, int i)
+{
+    int right = a->p[i].right, left = a->p[i].left;
+    if (right >= 0 && a->p[right].is_free) {
+        list_remove(a, right);
+        join_right(a, i);
+    }
+    if (left >= 0 && a->p[left].is_free) {
+        list_remove(a, left);
+        join_right(a, left);
+        i = left;
+    }
+    list_add(a, i);
+}
+
+/* ---- lives ---- */
+
+struct life {
+    int storage, first, last, piece;
     size_t bytes;
 };
 
-static int by_size_descending(const void *a, const void *b)
+/* By the first step, large ones first: what begins together is packed better so. */
+static int by_begin(const void *a, const void *b)
 {
-    const struct placed *p = a, *q = b;
+    const struct life *p = a, *q = b;
+    if (p->first != q->first)
+        return p->first < q->first ? -1 : 1;
     if (p->bytes != q->bytes)
-        return p->bytes < q->bytes ? 1 : -1;
+        return p->bytes > q->bytes ? -1 : 1;
     return p->storage < q->storage ? -1 : p->storage > q->storage;
 }
 
-/* Places storages so that none alive at the same time overlap: the lowest offset that is free, large ones
- * first. Time grows with the square of n. */
-static void place_first_fit(struct compiler *c, const struct placed *order, int n)
+static void place_all(struct compiler *c, struct life *lives, int n)
 {
-    struct engine_plan *p = c->plan;
-    int *active =
-        ARENA_ARRAY(c->scratch, int, n + 1); /* placed so far that live at the same time, by offset */
-    for (int i = 0; i < n; i++) {
-        struct storage *s = &p->storages[order[i].storage];
-        int n_active = 0;
-        for (int k = 0; k < i; k++) {
-            const struct storage *o = &p->storages[order[k].storage];
-            if (o->last_step < s->first_step || o->first_step > s->last_step)
-                continue;
-            int at = n_active++;
-            while (at > 0 && p->storages[order[active[at - 1]].storage].offset > o->offset) {
-                active[at] = active[at - 1];
-                at--;
-            }
-            active[at] = k;
+    struct engine_plan *plan = c->plan;
+    struct pieces *a = ARENA_NEW(c->scratch, struct pieces);
+    int *ends = ARENA_ARRAY(c->scratch, int, plan->n_steps + 1); /* by step: the first life that ends there */
+    int *next_end = ARENA_ARRAY(c->scratch, int, n + 1);
+    /* No more pieces than lives and the gaps between them. */
+    a->p = ARENA_ARRAY(c->scratch, struct piece, 2 * (size_t)n + 2);
+    a->unused = a->last = -1;
+    for (int k = 0; k < CLASSES; k++)
+        a->heads[k] = -1;
+    for (int i = 0; i <= plan->n_steps; i++)
+        ends[i] = -1;
+    for (int step = 0, at = 0; step <= plan->n_steps; step++) {
+        for (; at < n && lives[at].first == step; at++) {
+            struct life *l = &lives[at];
+            l->piece = take(a, l->bytes);
+            plan->storages[l->storage].offset = a->p[l->piece].offset;
+            next_end[at] = ends[l->last];
+            ends[l->last] = at;
         }
-        size_t offset = 0;
-        for (int k = 0; k < n_active; k++) {
-            const struct storage *o = &p->storages[order[active[k]].storage];
-            if (o->offset >= offset + order[i].bytes)
-                break;
-            size_t end = o->offset + order[active[k]].bytes;
-            if (end > offset)
-                offset = end;
-        }
-        s->offset = offset;
-        if (offset + order[i].bytes > p->arena_bytes)
-            p->arena_bytes = offset + order[i].bytes;
+        for (int i = ends[step]; i >= 0; i = next_end[i])
+            give_back(a, lives[i].piece);
     }
-}
-
-static int size_class_of(size_t bytes)
-{
-    int size_class = 0;
-    while ((size_t)ALIGNMENT << size_class < bytes)
-        size_class++;
-    return size_class;
-}
-
-/* The same for more storages than models have, in time that grows with the number of them and of steps: one step after the
- * other takes from and gives back to lists of pieces of like sizes. A piece is a power of two, and waits for a storage of
- * its own size, so this needs more memory. */
-static void place_by_class(struct compiler *c, const struct placed *order, int n)
-{
-    struct engine_plan *p = c->plan;
-    struct link {
-        size_t offset;
-        int next; /* index of a link, -1: none */
-    } *links = ARENA_ARRAY(c->scratch, struct link, n + 1);
-    int *begins = ARENA_ARRAY(c->scratch, int, p->n_steps + 2);
-    int *ends = ARENA_ARRAY(c->scratch, int, p->n_steps + 2);
-    int *next_begin = ARENA_ARRAY(c->scratch, int, n + 1), free_pieces[64];
-    for (int i = 0; i < 64; i++)
-        free_pieces[i] = -1;
-    for (int i = 0; i < p->n_steps + 2; i++)
-        begins[i] = ends[i] = -1;
-    for (int i = n - 1; i >= 0; i--) {
-        int first = p->storages[order[i].storage].first_step;
-        next_begin[i] = begins[first];
-        begins[first] = i;
-    }
-    for (int step = 0; step <= p->n_steps; step++) {
-        for (int i = begins[step]; i >= 0; i = next_begin[i]) {
-            struct storage *s = &p->storages[order[i].storage];
-            int size_class = size_class_of(order[i].bytes);
-            int piece = free_pieces[size_class];
-            if (piece >= 0) {
-                free_pieces[size_class] = links[piece].next;
-                s->offset = links[piece].offset;
-            } else {
-                s->offset = p->arena_bytes;
-                p->arena_bytes += (size_t)ALIGNMENT << size_class;
-            }
-            links[i] = (struct link){s->offset, ends[s->last_step]};
-            ends[s->last_step] = i;
-        }
-        for (int i = ends[step], next; i >= 0; i = next) {
-            int size_class = size_class_of(order[i].bytes);
-            next = links[i].next;
-            links[i].next = free_pieces[size_class];
-            free_pieces[size_class] = i;
-        }
-    }
+    plan->arena_bytes = a->end;
 }
 
 bool plan_memory(struct compiler *c)
@@ -149,15 +262,15 @@ bool plan_memory(struct compiler *c)
         touch(c, &p->out_values[i], p->n_steps);
     p->scratch_bytes = (p->scratch_bytes + 2 * ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 
-    struct placed *order = ARENA_ARRAY(c->scratch, struct placed, p->n_storages + 1);
+    struct life *lives = ARENA_ARRAY(c->scratch, struct life, p->n_storages + 1);
     int n = 0;
-    for (int i = 0; i < p->n_storages; i++)
-        if (p->storages[i].kind == STORAGE_ARENA && p->storages[i].first_step >= 0)
-            order[n++] = (struct placed){i, storage_bytes(&p->storages[i])};
-    qsort(order, (size_t)n, sizeof *order, by_size_descending);
-    if (n <= FIRST_FIT_MAX)
-        place_first_fit(c, order, n);
-    else
-        place_by_class(c, order, n);
+    for (int i = 0; i < p->n_storages; i++) {
+        const struct storage *s = &p->storages[i];
+        if (s->kind == STORAGE_ARENA && s->first_step >= 0)
+            lives[n++] = (struct life){
+                .storage = i, .first = s->first_step, .last = s->last_step, .bytes = storage_bytes(s)};
+    }
+    qsort(lives, (size_t)n, sizeof *lives, by_begin);
+    place_all(c, lives, n);
     return true;
 }
