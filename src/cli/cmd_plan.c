@@ -37,10 +37,12 @@ static bool plan_package(struct cli *c, const struct package_options *o, bool wi
     return ok && cli_flush(e);
 }
 
-static bool plan_model(const char *path, const char *function, const struct package_options *o, struct err *e)
+static bool plan_model(struct cli *c, const char *path, const char *function, const struct package_options *o,
+                       struct err *e)
 {
     struct mil_model *m = NULL;
-    struct engine_options options = {0};
+    struct stop stop = {.flag = c->log.cancel};
+    struct engine_options options = {.stop = &stop};
     bool ok = package_precision(o->precision, &options.precision, e) && mil_model_open(&m, path, 0, e),
          found = false;
     for (int i = 0; ok && i < m->program->n_functions; i++) {
@@ -95,7 +97,7 @@ int cmd_plan(struct cli *c, int argc, char **argv)
     if (ok) {
         enum model_path_kind kind = model_path_kind(package.path);
         if (kind == MODEL_PATH_MLPACKAGE || kind == MODEL_PATH_MLMODELC || kind == MODEL_PATH_MLMODEL)
-            ok = plan_model(package.path, function, &package, &e);
+            ok = plan_model(c, package.path, function, &package, &e);
         else
             ok = (!function ||
                   err_set(&e, ERR_USAGE, "--function: expected one model, found %s", package.path)) &&

@@ -70,8 +70,15 @@ bool generate_tokens(const struct generate *g, struct ids *ids, int64_t *n_gener
             *end = GENERATE_CONTEXT;
             break;
         }
-        if (!session_feed(g->session, &id, 1, SESSION_CONTRACT, NULL, NULL, NULL, e))
+        struct err why = {0};
+        if (!session_feed(g->session, &id, 1, SESSION_CONTRACT, NULL, NULL, NULL, &why)) {
+            if (why.code == ERR_CANCELLED) { /* inside the call: the token stands, its state does not */
+                *end = GENERATE_CANCELLED;
+                break;
+            }
+            *e = why;
             return false;
+        }
     }
     return true;
 }

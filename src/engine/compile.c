@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "engine/engine_int.h"
+#include "format/blob.h"
 
 /* The most steps that a plan may have; real models stay far below. */
 #define STEPS_MAX 1000000
@@ -120,6 +121,58 @@ static bool emit_fused(struct compiler *c, const struct fused *f)
     return compile_fail(c, ERR_BUG, "unknown fused pattern");
 }
 
+/* Is the type of each result what its operands give? A shape that is declared and not computed is believed in one place
+ * alone: where elements keep their number and order (emit_view), which is checked there. empty: all results are tensors
+ * without elements. */
+static bool results_are_known(struct compiler *c, const struct mil_op *op, bool *empty)
+{
+    const struct mil_type **found = ARENA_ARRAY(c->scratch, const struct mil_type *, op->n_outputs + 1);
+    if (!mil_infer_op(op, c->g.types, found, c->scratch, c->e))
+        return false;
+    *empty = op->n_outputs > 0;
+    for (int k = 0; k < op->n_outputs; k++) {
+        const struct mil_type *t = var_type(c, op->outputs[k]);
+        bool known = t->kind == MIL_TYPE_TENSOR && t->rank <= MIL_RANK_MAX && mil_type_elems(t) >= 0 &&
+                     (op->info->id == MIL_OP_RESHAPE || (found[k] && mil_type_equal(t, found[k])));
+        if (!known)
+            return compile_fail(c, ERR_UNSUPPORTED, "the shape of its result is not known before the run");
+        if (mil_type_elems(t) > ELEMS_MAX)
+            return compile_fail(c, ERR_LIMIT, "its result has %lld elements, the most is %lld",
+                                (long long)mil_type_elems(t), (long long)ELEMS_MAX);
+        *empty = *empty && mil_type_elems(t) == 0;
+    }
+    return true;
+}
+
+/* Results without elements, whatever the other axes are. */
+static bool emit_nothing(struct compiler *c, const struct mil_op *op)
+{
+    for (int k = 0; k < op->n_outputs; k++) {
+        const struct mil_type *t = var_type(c, op->outputs[k]);
+        set_var(c, op->outputs[k], value_new(c, dtype_repr(t->dtype), t->rank, t->dims));
+    }
+    return true;
+}
+
+static bool is_as_typed(const struct value *v, const struct mil_type *t)
+{
+    bool same = v->rank == t->rank && (v->repr == REPR_I32) == (dtype_repr(t->dtype) == REPR_I32);
+    for (int i = 0; same && i < v->rank; i++)
+        same = v->dims[i] == t->dims[i];
+    return same;
+}
+
+/* What an emitter made has the shape that others count on. */
+static bool results_are_as_typed(struct compiler *c, const struct mil_op *op)
+{
+    for (int k = 0; k < op->n_outputs; k++) {
+        const struct value *v = &c->values[op->outputs[k]->id];
+        if (v->storage >= 0 && !is_as_typed(v, var_type(c, op->outputs[k])))
+            return compile_fail(c, ERR_FORMAT, "its declared result is not what its operands give");
+    }
+    return true;
+}
+
 static bool emit_op(struct compiler *c, int i)
 {
     const struct mil_op *op = c->g.ops[i];
@@ -127,23 +180,24 @@ static bool emit_op(struct compiler *c, int i)
     c->op = op;
     if (c->plan->n_steps > STEPS_MAX)
         return compile_fail(c, ERR_LIMIT, "more than %d steps", STEPS_MAX);
-    if (node->fused)
-        return emit_fused(c, node->fused);
+    if (stop_requested(c->plan->stop))
+        return stop_error(c->plan->stop, c->e);
+    if (node->fused) {
+        const struct mil_var *out = node->fused->out; /* NULL of what only writes */
+        if (out && mil_type_elems(var_type(c, out)) == 0)
+            return emit_nothing(c, op);
+        return emit_fused(c, node->fused) && (!out || results_are_as_typed(c, op));
+    }
     /* Packed weights are taken by their users: as they are by linear steps, expanded by others. */
     if (node->absorbed || mil_op_is(op, "const") || strncmp(op->type, "constexpr_", 10) == 0)
         return true;
     emit_fn emit = op->info ? emitter_of(op->info->id) : NULL;
     if (!emit)
         return compile_fail(c, ERR_UNSUPPORTED, "the engine does not run this op");
-    for (int k = 0; k < op->n_outputs; k++) {
-        const struct mil_type *t = var_type(c, op->outputs[k]);
-        if (t->kind != MIL_TYPE_TENSOR || t->rank > MIL_RANK_MAX || mil_type_elems(t) < 0)
-            return compile_fail(c, ERR_UNSUPPORTED, "the shape of its result is not known before the run");
-        if (mil_type_elems(t) > ELEMS_MAX)
-            return compile_fail(c, ERR_LIMIT, "its result has %lld elements, the most is %lld",
-                                (long long)mil_type_elems(t), (long long)ELEMS_MAX);
-    }
-    return emit(c, op);
+    bool is_empty = false;
+    if (!results_are_known(c, op, &is_empty))
+        return false;
+    return is_empty ? emit_nothing(c, op) : emit(c, op) && results_are_as_typed(c, op);
 }
 
 static bool fill_port(struct compiler *c, struct engine_port *port, const char *name,
@@ -232,6 +286,9 @@ static bool compile_outputs(struct compiler *c)
         c->op = graph_def(&c->g, var);
         if (!operand_binding(c, &binding, &v) || !to_f32(c, &v))
             return false;
+        if (!is_as_typed(&v, var_type(c, var)))
+            return compile_fail(c, ERR_FORMAT, "the function's output %s has not its declared shape",
+                                var->name);
         if (p->storages[v.storage].kind != STORAGE_ARENA || !is_dense(&v)) {
             struct value y = value_new(c, v.repr, v.rank, v.dims);
             emit_copy(c, &v, &y);
@@ -297,6 +354,56 @@ static bool input_types(struct compiler *c, const struct mil_function *f, const 
     return true;
 }
 
+bool engine_limits_of(const struct mil_model *m, struct engine_limits *out, struct err *e)
+{
+    const char *text = getenv("MILKIT_LIMIT");
+    char *end = NULL;
+    double factor = text ? strtod(text, &end) : 1, bytes = 0;
+    if (text && (end == text || *end || !(factor >= 1) || factor > 1e6))
+        return err_set(e, ERR_USAGE, "MILKIT_LIMIT: expected a number from 1 to 1000000, found '%s'", text);
+    for (int i = 0; m && i < m->n_files; i++)
+        bytes += (double)m->files[i]->map->bytes;
+    double memory = (0x1p32 + 64 * bytes) * factor, work = (0x1p40 + 0x1p20 * bytes) * factor;
+    out->memory = memory < 0x1p63 ? (uint64_t)memory : UINT64_MAX;
+    out->work = work < 0x1p63 ? (uint64_t)work : UINT64_MAX;
+    return true;
+}
+
+static double step_work(const struct step *s)
+{
+    double most = s->work;
+    for (int k = 0; k < s->n_in; k++)
+        most = (double)value_elems(&s->in[k]) > most ? (double)value_elems(&s->in[k]) : most;
+    for (int k = 0; k < s->n_out; k++)
+        most = (double)value_elems(&s->out[k]) > most ? (double)value_elems(&s->out[k]) : most;
+    return most;
+}
+
+/* Adds up what a run will cost, and compares with the limits before anybody spends it. */
+static bool check_costs(struct compiler *c, const struct engine_limits *limits)
+{
+    struct engine_plan *p = c->plan;
+    double bytes = (double)p->memory + (double)p->arena_bytes + (double)p->scratch_bytes;
+    for (int i = 0; i < p->n_steps; i++) {
+        p->steps[i].work = step_work(&p->steps[i]);
+        p->work += p->steps[i].work;
+    }
+    for (int i = 0; i < p->n_inputs; i++)
+        bytes += 4.0 * (double)p->inputs[i].n_elems;
+    for (int i = 0; i < p->n_states; i++)
+        if (p->states[i].is_used)
+            bytes += (p->states[i].repr == REPR_F16 ? 2.0 : 4.0) * (double)p->states[i].n_elems;
+    static const char raise[] = "MILKIT_LIMIT=N in the environment allows N times as much";
+    if (bytes > (double)limits->memory)
+        return err_set(c->e, ERR_LIMIT, "function %s: needs %.0f MB of memory, the limit is %.0f MB (%s)",
+                       p->function, bytes * 1e-6, (double)limits->memory * 1e-6, raise);
+    if (p->work > (double)limits->work)
+        return err_set(c->e, ERR_LIMIT, "function %s: needs %.3g operations, the limit is %.3g (%s)",
+                       p->function, p->work, (double)limits->work, raise);
+    p->memory = (uint64_t)bytes;
+    return true;
+}
+
 bool engine_plan_new(struct engine_plan **out, const struct mil_model *m, const char *function,
                      const struct engine_shape *shapes, int n_shapes, const struct engine_options *options,
                      struct err *e)
@@ -314,6 +421,7 @@ bool engine_plan_new(struct engine_plan **out, const struct mil_model *m, const 
     c.plan = ARENA_NEW(c.arena, struct engine_plan);
     c.plan->arena = c.arena;
     c.plan->function = arena_strdup(c.arena, function);
+    c.plan->stop = options ? options->stop : NULL;
     c.plan->precision = options ? options->precision : ENGINE_DEFAULT;
     c.float32_states = c.plan->precision == ENGINE_FP32 && !options->declared_states;
     c.plan->kernels = options && options->kernels ? options->kernels : kernel_select(&why);
@@ -321,6 +429,14 @@ bool engine_plan_new(struct engine_plan **out, const struct mil_model *m, const 
         err_set(e, ERR_USAGE, "%s", why);
         goto done;
     }
+    struct engine_limits limits;
+    if (!engine_limits_of(m, &limits, e))
+        goto done;
+    if (options && options->limits.memory)
+        limits.memory = options->limits.memory;
+    if (options && options->limits.work)
+        limits.work = options->limits.work;
+    c.plan->memory_max = limits.memory;
     const struct mil_type **inputs = ARENA_ARRAY(c.arena, const struct mil_type *, f->n_inputs + 1);
     const struct mil_type **types = ARENA_ARRAY(c.arena, const struct mil_type *, f->n_vars + 1);
     if (!input_types(&c, f, shapes, n_shapes, inputs) || !mil_infer_function(f, inputs, types, c.arena, e))
@@ -350,7 +466,7 @@ bool engine_plan_new(struct engine_plan **out, const struct mil_model *m, const 
     if (!compile_outputs(&c))
         goto done;
     group_linear(&c);
-    if (!plan_memory(&c))
+    if (!plan_memory(&c) || !check_costs(&c, &limits))
         goto done;
     /* Steps and storages grew on the heap; the finished lists move into the plan's arena. */
     struct engine_plan *p = c.plan;

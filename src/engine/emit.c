@@ -27,6 +27,20 @@ bool compile_fail(struct compiler *c, enum err_code code, const char *fmt, ...)
                    text);
 }
 
+bool compile_take_memory(struct compiler *c, int64_t n, int64_t bytes)
+{
+    struct engine_plan *p = c->plan;
+    double total = (double)p->memory + (double)n * (double)bytes;
+    if (total > (double)p->memory_max)
+        return compile_fail(
+            c, ERR_LIMIT,
+            "needs %.0f MB of memory, the limit is %.0f MB (MILKIT_LIMIT=N in the environment allows N "
+            "times as much)",
+            total * 1e-6, (double)p->memory_max * 1e-6);
+    p->memory += (uint64_t)n * (uint64_t)bytes;
+    return true;
+}
+
 enum repr dtype_repr(enum mil_dtype d)
 {
     return mil_dtype_is_float(d) ? REPR_F32 : REPR_I32;
@@ -251,8 +265,9 @@ bool const_value(struct compiler *c, const struct mil_value *v, enum repr repr, 
             (repr == REPR_I32 && t->dtype == MIL_INT32 && (uintptr_t)v->data % 4 == 0)) {
             s->data = v->data;
         } else {
-            void *data = arena_try_alloc(c->arena, (size_t)v->n_elems + 16, 4, c->e);
-            if (!data)
+            void *data = NULL;
+            if (!compile_take_memory(c, v->n_elems, 4) ||
+                !(data = arena_try_alloc(c->arena, (size_t)v->n_elems + 16, 4, c->e)))
                 return false;
             if (repr == REPR_F32 && t->dtype == MIL_FP16 && (uintptr_t)v->data % 2 == 0) {
                 f16_to_f32_n(data, v->data, (size_t)v->n_elems);

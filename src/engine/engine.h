@@ -15,6 +15,7 @@
 
 #include <stdio.h>
 #include "base/pool.h"
+#include "base/stop.h"
 #include "kernel/kernel.h"
 #include "mil/mil.h"
 
@@ -30,8 +31,20 @@ struct engine_state_forms *engine_state_forms_new(void);
 void engine_state_forms_add(struct engine_state_forms *s, const struct mil_model *m); /* all functions */
 void engine_state_forms_free(struct engine_state_forms *s);                           /* accepts NULL */
 
+/* What a plan may cost, in bytes of memory (constants that are expanded, workspace, inputs, states) and in elementary
+ * operations of one run: checked before it is spent (ERR_LIMIT). A limit of 0 is 4 GiB + 64 times the bytes of the
+ * model's weight files, and 2^40 + 2^20 for each of these bytes, both times the number in the environment's
+ * MILKIT_LIMIT. */
+struct engine_limits {
+    uint64_t memory, work;
+};
+/* Those of 0. m NULL: a model without weights. ERR_USAGE: what the environment says is no such number. */
+bool engine_limits_of(const struct mil_model *m, struct engine_limits *out, struct err *e) MUST_CHECK;
+
 struct engine_options {
     const struct kernels *kernels; /* NULL: kernel_select */
+    struct engine_limits limits;
+    const struct stop *stop; /* asked while planning and running; may be NULL, outlives the plan */
     enum engine_precision precision;
     const struct engine_state_forms
         *state_forms; /* of all models that share states; NULL: of this model's functions */
@@ -71,6 +84,8 @@ int engine_plan_find_output(const struct engine_plan *p, const char *name);
 /* Bytes of weights that one run reads (fp16 and palettized data of linear steps). */
 uint64_t engine_plan_weight_bytes(const struct engine_plan *p);
 uint64_t engine_plan_arena_bytes(const struct engine_plan *p);
+/* Memory and operations as engine_limits counts them, for a run of one thread. */
+struct engine_limits engine_plan_costs(const struct engine_plan *p);
 /* The list of steps: number, kernel, shapes, weight bytes; share of the time where a run has measured it. */
 struct engine_run;
 void engine_plan_print(const struct engine_plan *p, const struct engine_run *measured, FILE *out);
@@ -114,7 +129,7 @@ const void *engine_output(const struct engine_run *r, int i);
 /* Rounds output i to its declared fp16, in place. */
 void engine_round_output(struct engine_run *r, int i);
 /* state: NULL when the function has none. pool: at most the n_threads of engine_run_new. ERR_FAILED: an index
- * out of range; nothing outside the buffers is touched then. */
+ * out of range; nothing outside the buffers is touched then. ERR_CANCELLED: stopped, between steps or inside a long one. */
 bool engine_execute(struct engine_run *r, struct engine_state *state, struct pool *pool,
                     struct err *e) MUST_CHECK;
 /* Measures the time of each step from now on (a little slower). */

@@ -42,7 +42,8 @@ struct value {
 
 struct step;
 struct engine_run;
-/* i_thread 0 alone for serial steps. */
+/* Part i_thread of n_threads of a step: as many as the run has threads, or a multiple for a long step, so that it can be
+ * stopped in between; 0 of 1 for a serial step. What is computed must not depend on the number. */
 typedef void (*step_fn)(const struct step *s, struct engine_run *r, int i_thread, int n_threads);
 
 #define STEP_OPERANDS 8
@@ -62,6 +63,7 @@ struct step {
     float f[2];
     uint64_t weight_bytes;
     size_t scratch_bytes; /* per thread */
+    double work; /* elementary operations, about; 0: as many as its largest operand or result has elements */
 };
 
 struct plan_state {
@@ -89,6 +91,9 @@ struct engine_plan {
     struct plan_state *states;
     size_t arena_bytes, scratch_bytes;
     uint64_t weight_bytes;
+    const struct stop *stop;
+    uint64_t memory_max, memory; /* limit; what is spent */
+    double work;
 };
 
 struct engine_run {
@@ -102,6 +107,7 @@ struct engine_run {
     const void **bound_input;
     atomic_int failed; /* a step's number + 1 */
     const char *failed_why;
+    int n_parts; /* that each thread does of the step that runs */
     bool measure;
     double *step_seconds; /* [n_steps] */
     int n_measured;
@@ -113,7 +119,12 @@ static inline void *value_pointer(const struct engine_run *r, const struct value
 }
 static inline void *run_scratch(const struct engine_run *r, int i_thread)
 {
-    return r->scratch + (size_t)i_thread * r->plan->scratch_bytes;
+    return r->scratch + (size_t)(i_thread / r->n_parts) * r->plan->scratch_bytes;
+}
+/* For loops inside one part whose length is not bounded by memory: is it time to leave? i counts operations. */
+static inline bool run_stops(const struct engine_run *r, int64_t i)
+{
+    return (i & 0xfffff) == 0xfffff && stop_requested(r->plan->stop);
 }
 void *state_data(const struct engine_state_entry *s); /* NULL: no function looks at it */
 void run_fail(struct engine_run *r, const struct step *s, const char *why);
@@ -183,12 +194,12 @@ struct compiler {
     int n_matches;                      /* so far, by their numbers */
     const struct mil_var **state_slice; /* [n_vars]: the state that v is a slice of, or NULL */
     int cap_steps, cap_storages;
-    struct mask_range {
+    struct mask_range { /* by the storage of the mask */
         int mask_storage;
         int64_t mask_offset, n_rows, n, stride;
         struct value range;
         struct mask_range *next;
-    } * mask_ranges;
+    } * mask_ranges[256];
     struct mask_verdict { /* fuse_delta.c: does this constant hold this mask? */
         const struct mil_value *mask;
         int kind;
@@ -206,7 +217,7 @@ struct compiler {
         struct value x, form;
         int bits;
         struct prepared *next;
-    } * prepared;            /* fixed-point forms of activations */
+    } * prepared[256];       /* fixed-point forms of activations, by their storage */
     const struct mil_op *op; /* being emitted, for messages */
     struct err *e;
 };
@@ -260,6 +271,8 @@ struct step *step_new(struct compiler *c, const char *name, step_fn run);
 void step_in(struct compiler *c, struct step *s, struct value v);
 void step_out(struct compiler *c, struct step *s, struct value v);
 
+/* Counts memory that the plan is about to take; false: over the limit. */
+bool compile_take_memory(struct compiler *c, int64_t n, int64_t bytes);
 bool compile_fail(struct compiler *c, enum err_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 /* The value of an op's argument: as it is (any repr, any strides). False (with an error) when it can't be
  * had; optional absent arguments: *present false. */
@@ -288,6 +301,7 @@ void emit_copy(struct compiler *c, const struct value *from,
                const struct value *to); /* same dims; converts repr */
 
 /* views.c */
+int64_t dims_product(const int64_t *dims, int n); /* 0 when one is 0, whatever the others */
 void dense_strides(int rank, const int64_t *dims, int64_t *strides);
 bool is_dense(const struct value *v);
 int64_t value_elems(const struct value *v);

@@ -34,7 +34,8 @@ static void run_mask_range(const struct step *s, struct engine_run *r, int i_thr
 static struct value mask_range(struct compiler *c, const struct value *mask, int64_t n_rows, int64_t n,
                                int64_t stride)
 {
-    for (const struct mask_range *m = c->mask_ranges; m; m = m->next)
+    struct mask_range **seen = &c->mask_ranges[mask->storage % 256];
+    for (const struct mask_range *m = *seen; m; m = m->next)
         if (m->mask_storage == mask->storage && m->mask_offset == mask->offset && m->n_rows == n_rows &&
             m->n == n && m->stride == stride)
             return m->range;
@@ -46,8 +47,8 @@ static struct value mask_range(struct compiler *c, const struct value *mask, int
     m->n = n;
     m->stride = stride;
     m->range = value_new(c, REPR_I32, 2, dims);
-    m->next = c->mask_ranges;
-    c->mask_ranges = m;
+    m->next = *seen;
+    *seen = m;
     struct step *s = step_new(c, "mask range", run_mask_range);
     s->i[0] = n_rows;
     s->i[1] = n;
@@ -170,6 +171,8 @@ bool emit_attention(struct compiler *c, const struct fused *f)
     struct step *s = step_new(c, "attention", run_attention);
     s->params = p;
     s->serial = false;
+    s->work =
+        (double)p->n_query_heads * (double)p->n_rows * (double)p->n_positions * (double)(p->d_k + p->d_v);
     int64_t rows = p->n_rows > 1 ? p->n_rows : 64;
     s->scratch_bytes = KERNEL_ATTENTION_SCRATCH(p->n_positions, rows) * sizeof(float);
     for (int i = 0; i < 4; i++)
@@ -402,6 +405,7 @@ bool emit_gated_delta(struct compiler *c, const struct fused *f)
     p->y_row = y.strides[2];
     struct step *s = step_new(c, "gated delta", run_gated_delta);
     s->params = p;
+    s->work = 4.0 * (double)p->n_heads * (double)p->n_tokens * (double)p->d_k * (double)p->d_v;
     s->serial = false;
     for (int i = 0; i < 5; i++)
         step_in(c, s, x[i]);

@@ -160,6 +160,7 @@ bool emit_experts(struct compiler *c, const struct fused *f)
     s = step_new(c, "experts", run_experts);
     s->params = p;
     s->serial = false;
+    s->work = 2.0 * (double)p->n_tokens * (double)d->n_in * (double)p->n_in;
     s->weight_bytes = p->gate.bytes + p->up.bytes;
     size_t product = weight_scratch_bytes(&p->gate, p->n_in, p->n_tokens);
     size_t product_up = weight_scratch_bytes(&p->up, p->n_in, p->n_tokens);
@@ -189,6 +190,7 @@ bool emit_experts(struct compiler *c, const struct fused *f)
     s = step_new(c, "experts down", run_down);
     s->params = d;
     s->serial = false;
+    s->work = (double)d->n_tokens * (double)d->n_in * (double)d->n_out;
     s->weight_bytes = d->w.bytes;
     s->scratch_bytes = weight_scratch_bytes(&d->w, d->n_in, 1);
     step_in(c, s, in);

@@ -58,34 +58,47 @@ static bool same_place(const struct value *a, const struct value *b)
     return a->storage == b->storage && a->offset == b->offset;
 }
 
+/* The parts of steps first .. end - 1, which read the same rows, as one step. */
+static struct step join_steps(struct compiler *c, const struct step *steps, int first, int end)
+{
+    struct step s = steps[first];
+    struct linear *joined = ARENA_NEW(c->arena, struct linear);
+    *joined = *(const struct linear *)s.params;
+    joined->n_parts = end - first; /* a step that was emitted has one */
+    joined->parts = ARENA_ARRAY(c->arena, struct linear_part, joined->n_parts);
+    struct value *more = ARENA_ARRAY(c->arena, struct value, joined->n_parts);
+    for (int i = first; i < end; i++) {
+        joined->parts[i - first] = ((const struct linear *)steps[i].params)->parts[0];
+        more[i - first] = joined->parts[i - first].y;
+        if (i > first && s.n_out < STEP_OPERANDS)
+            s.out[s.n_out++] = steps[i].out[0];
+        if (i > first) {
+            s.weight_bytes += steps[i].weight_bytes;
+            s.work += steps[i].work;
+        }
+    }
+    s.params = joined;
+    s.more = more;
+    s.n_more = joined->n_parts;
+    return s;
+}
+
 void group_linear(struct compiler *c)
 {
     struct engine_plan *p = c->plan;
     int n = 0;
-    for (int i = 0; i < p->n_steps; i++) {
-        struct step *s = &p->steps[i], *last = n > 0 ? &p->steps[n - 1] : NULL;
-        const struct linear *a = last && last->run == run_linear ? last->params : NULL;
-        const struct linear *b = s->run == run_linear ? s->params : NULL;
-        if (!a || !b || !same_place(&last->in[0], &s->in[0]) || a->n_rows != b->n_rows ||
-            a->n_in != b->n_in || a->x_stride != b->x_stride) {
-            p->steps[n++] = *s;
-            continue;
+    for (int i = 0, end; i < p->n_steps; i = end) {
+        const struct step *s = &p->steps[i];
+        const struct linear *a = s->params;
+        for (end = i + 1; end < p->n_steps && s->run == run_linear && p->steps[end].run == run_linear;
+             end++) {
+            const struct linear *b = p->steps[end].params;
+            if (!same_place(&s->in[0], &p->steps[end].in[0]) || a->n_rows != b->n_rows ||
+                a->n_in != b->n_in || a->x_stride != b->x_stride)
+                break;
         }
-        struct linear *joined = ARENA_NEW(c->arena, struct linear);
-        *joined = *a;
-        joined->n_parts = a->n_parts + b->n_parts;
-        joined->parts = ARENA_ARRAY(c->arena, struct linear_part, joined->n_parts);
-        memcpy(joined->parts, a->parts, sizeof *a->parts * (size_t)a->n_parts);
-        memcpy(joined->parts + a->n_parts, b->parts, sizeof *b->parts * (size_t)b->n_parts);
-        struct value *more = ARENA_ARRAY(c->arena, struct value, joined->n_parts);
-        for (int k = 0; k < joined->n_parts; k++)
-            more[k] = joined->parts[k].y;
-        last->params = joined;
-        last->more = more;
-        last->n_more = joined->n_parts;
-        if (last->n_out < STEP_OPERANDS)
-            last->out[last->n_out++] = s->out[0];
-        last->weight_bytes += s->weight_bytes;
+        struct step joined = end > i + 1 ? join_steps(c, p->steps, i, end) : *s;
+        p->steps[n++] = joined;
     }
     p->n_steps = n;
 }
@@ -165,15 +178,15 @@ static void run_prepare(const struct step *s, struct engine_run *r, int i_thread
  * width. */
 static struct value prepared(struct compiler *c, const struct value *x, int bits)
 {
-    for (const struct prepared *p = c->prepared; p; p = p->next)
+    struct prepared **seen = &c->prepared[x->storage % 256];
+    for (const struct prepared *p = *seen; p; p = p->next)
         if (p->bits == bits && same_place(&p->x, x) && p->x.dims[0] == x->dims[0] &&
             p->x.dims[1] == x->dims[1] && p->x.strides[0] == x->strides[0])
             return p->form;
     int64_t words = (int64_t)((c->plan->kernels->fixed_bytes(x->dims[0], x->dims[1]) + 3) / 4);
     struct prepared *p = ARENA_NEW(c->scratch, struct prepared);
-    *p = (struct prepared){
-        .x = *x, .bits = bits, .form = value_new(c, REPR_I32, 1, &words), .next = c->prepared};
-    c->prepared = p;
+    *p = (struct prepared){.x = *x, .bits = bits, .form = value_new(c, REPR_I32, 1, &words), .next = *seen};
+    *seen = p;
     struct step *s = step_new(c, "fixed point", run_prepare);
     s->i[0] = bits;
     s->serial = x->dims[0] == 1;
@@ -213,6 +226,7 @@ static bool emit_product(struct compiler *c, const struct mil_op *op, struct val
     struct step *s = step_new(c, part->w.name, run_linear);
     s->params = p;
     s->serial = false;
+    s->work = (double)p->n_rows * (double)p->n_in * (double)n_out;
     s->weight_bytes = part->w.bytes;
     s->scratch_bytes = weight_scratch_bytes(&part->w, p->n_in, p->n_rows);
     step_in(c, s, x);
@@ -278,7 +292,7 @@ static void run_conv(const struct step *s, struct engine_run *r, int i_thread, i
                 rest /= p->out[d];
                 y_at += at[d] * s->out[0].strides[2 + d];
             }
-            for (int64_t i = 0; i < p->in_group; i++) {
+            for (int64_t i = 0; i < p->in_group && !run_stops(r, i * n_taps); i++) {
                 for (int64_t tap = 0; tap < n_taps; tap++) {
                     int64_t left = tap;
                     int64_t x_at = n * s->in[0].strides[0] + (group * p->in_group + i) * s->in[0].strides[1];
@@ -356,6 +370,9 @@ static bool emit_conv_general(struct compiler *c, const struct mil_op *op, struc
     struct value y = value_new(c, REPR_F32, t->rank, t->dims);
     struct step *s = step_new(c, "conv", run_conv);
     s->params = p;
+    s->work = (double)value_elems(&y) * (double)p->in_group;
+    for (int d = 0; d < p->n_spatial; d++)
+        s->work *= (double)p->kernel[d];
     s->serial = value_elems(&y) < 1024;
     step_in(c, s, x);
     step_in(c, s, w);
@@ -389,7 +406,7 @@ bool emit_conv(struct compiler *c, const struct mil_op *op)
     if (wt->rank != x.rank)
         return compile_fail(c, ERR_FORMAT, "the weight's rank differs from that of x");
     bool pointwise = (source.constant || source.packed) && p->groups == 1 && x.dims[0] == 1 &&
-                     wt->dims[1] == x.dims[1] && t->dims[1] == wt->dims[0];
+                     x.dims[1] > 0 && wt->dims[1] == x.dims[1] && t->dims[1] == wt->dims[0];
     for (int d = 0; pointwise && d < p->n_spatial; d++)
         pointwise = wt->dims[2 + d] == 1 && p->stride[d] == 1 && t->dims[2 + d] == x.dims[2 + d];
     if (!pointwise)

@@ -33,7 +33,7 @@ static void run_matmul(const struct step *s, struct engine_run *r, int i_thread,
         for (int64_t column = 0; column < p->n_columns; column++)
             y[column * p->y_column] = 0;
         if (p->w_column == 1 && p->y_column == 1) {
-            for (int64_t k = 0; k < p->n_k; k++) {
+            for (int64_t k = 0; k < p->n_k && !run_stops(r, k); k++) {
                 const float a = x[k * p->x_k], *b = w + k * p->w_k;
                 for (int64_t column = 0; column < p->n_columns; column++)
                     y[column] += a * b[column];
@@ -41,7 +41,7 @@ static void run_matmul(const struct step *s, struct engine_run *r, int i_thread,
         } else {
             for (int64_t column = 0; column < p->n_columns; column++) {
                 float sum = 0;
-                for (int64_t k = 0; k < p->n_k; k++)
+                for (int64_t k = 0; k < p->n_k && !run_stops(r, k); k++)
                     sum += x[k * p->x_k] * w[k * p->w_k + column * p->w_column];
                 y[column * p->y_column] = sum;
             }
@@ -91,7 +91,8 @@ bool emit_matmul(struct compiler *c, const struct mil_op *op)
     }
     struct step *s = step_new(c, "matmul", run_matmul);
     s->params = p;
-    s->serial = value_elems(&y) * p->n_k < 65536;
+    s->work = (double)value_elems(&y) * (double)p->n_k;
+    s->serial = s->work < 65536;
     step_in(c, s, x);
     step_in(c, s, w);
     step_out(c, s, y);

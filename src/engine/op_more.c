@@ -15,7 +15,7 @@ static bool new_const(struct compiler *c, enum repr repr, int rank, const int64_
         v.dims[i] = dims[i];
     dense_strides(rank, dims, v.strides);
     int64_t n = value_elems(&v);
-    if (!(*data = arena_try_alloc(c->arena, (size_t)n + 16, 4, c->e)))
+    if (!compile_take_memory(c, n, 4) || !(*data = arena_try_alloc(c->arena, (size_t)n + 16, 4, c->e)))
         return false;
     v.storage = storage_new(c, STORAGE_CONST, repr, n);
     c->plan->storages[v.storage].data = *data;
@@ -409,7 +409,7 @@ static void run_topk(const struct step *s, struct engine_run *r, int i_thread, i
         for (int64_t place = 0; place < p->k; place++) {
             int64_t best = -1;
             double best_value = 0;
-            for (int64_t i = 0; i < p->n; i++) {
+            for (int64_t i = 0; i < p->n && !run_stops(r, i); i++) {
                 int64_t from = at[0] + i * p->step[0];
                 double v = is_float ? ((const float *)x)[from] : x[from];
                 if ((last < 0 || stands_before(p, last_value, last, v, i)) &&
@@ -418,6 +418,8 @@ static void run_topk(const struct step *s, struct engine_run *r, int i_thread, i
                     best_value = v;
                 }
             }
+            if (best < 0) /* stopped */
+                return;
             last = best;
             last_value = best_value;
             values[at[1] + place * p->step[1]] = x[at[0] + best * p->step[0]];
@@ -443,6 +445,7 @@ static bool emit_topk(struct compiler *c, const struct mil_op *op)
     p->ascending = ascending;
     struct step *s = step_new(c, "topk", run_topk);
     s->params = p;
+    s->work = (double)value_elems(&x) * (double)p->k;
     s->serial = value_elems(&x) < 4096;
     step_in(c, s, x);
     step_out(c, s, y);

@@ -218,9 +218,9 @@ static void run_cast(const struct step *s, struct engine_run *r, int i_thread, i
     const void *x = value_pointer(r, &s->in[0]);
     void *y = value_pointer(r, &s->out[0]);
     enum mil_dtype to = (enum mil_dtype)s->i[0];
-    (void)i_thread;
-    (void)n_threads;
-    for (int64_t i = 0; i < s->i[1]; i++) {
+    int64_t begin, end;
+    pool_split(s->i[1], 64, i_thread, n_threads, &begin, &end);
+    for (int64_t i = begin; i < end; i++) {
         if (s->out[0].repr == REPR_F32) {
             ((float *)y)[i] =
                 s->in[0].repr == REPR_F32 ? ((const float *)x)[i] : (float)((const int32_t *)x)[i];
@@ -277,6 +277,7 @@ bool emit_cast(struct compiler *c, const struct mil_op *op)
     struct step *s = step_new(c, "cast", run_cast);
     s->i[0] = t->dtype;
     s->i[1] = value_elems(&x);
+    s->serial = s->i[1] < PARALLEL_ELEMS;
     step_in(c, s, x);
     step_out(c, s, y);
     set_output(c, op, 0, y);

@@ -54,7 +54,9 @@ static bool dense_new(struct compiler *c, struct dense *d, int rank, const int64
                                 (long long)DENSE_ELEMS_MAX);
         d->n_elems *= dims[i];
     }
-    d->p = arena_try_alloc(c->scratch, (size_t)d->n_elems + 1, sizeof(float), c->e);
+    d->p = NULL;
+    if (compile_take_memory(c, d->n_elems, sizeof(float)))
+        d->p = arena_try_alloc(c->scratch, (size_t)d->n_elems + 1, sizeof(float), c->e);
     return d->p != NULL;
 }
 
@@ -424,8 +426,9 @@ bool constexpr_dense(struct compiler *c, const struct mil_op *op, struct value *
         return compile_fail(c, ERR_FORMAT, "its declared type is not what its parameters give");
     /* Large ones as fp16, which is what the op yields; small ones as float. */
     enum repr repr = t->dtype == MIL_FP16 && d.n_elems > 65536 ? REPR_F16 : REPR_F32;
-    void *data = arena_try_alloc(c->arena, (size_t)d.n_elems + 16, repr == REPR_F16 ? 2 : 4, c->e);
-    if (!data)
+    void *data = NULL;
+    if (!compile_take_memory(c, d.n_elems, repr == REPR_F16 ? 2 : 4) ||
+        !(data = arena_try_alloc(c->arena, (size_t)d.n_elems + 16, repr == REPR_F16 ? 2 : 4, c->e)))
         return false;
     if (repr == REPR_F16)
         f32_to_f16_n(data, d.p, (size_t)d.n_elems);

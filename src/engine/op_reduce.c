@@ -22,11 +22,11 @@ static int64_t reduced_offset(const struct reduce *p, int64_t k)
     return at;
 }
 
-static double reduce_floats(const struct reduce *p, const float *x)
+static double reduce_floats(const struct engine_run *r, const struct reduce *p, const float *x)
 {
     double sum = p->id == MIL_OP_REDUCE_PROD ? 1 : 0,
            best = p->id == MIL_OP_REDUCE_MIN ? INFINITY : -INFINITY;
-    for (int64_t k = 0; k < p->n; k++) {
+    for (int64_t k = 0; k < p->n && !run_stops(r, k); k++) {
         double v = x[reduced_offset(p, k)];
         switch (p->id) {
         case MIL_OP_REDUCE_L1_NORM:
@@ -64,7 +64,7 @@ static double reduce_floats(const struct reduce *p, const float *x)
     case MIL_OP_REDUCE_LOG_SUM_EXP:
         if (isinf(best))
             return best;
-        for (int64_t k = 0; k < p->n; k++)
+        for (int64_t k = 0; k < p->n && !run_stops(r, k); k++)
             sum += exp((double)x[reduced_offset(p, k)] - best);
         return best + log(sum);
     default:
@@ -73,11 +73,11 @@ static double reduce_floats(const struct reduce *p, const float *x)
 }
 
 /* Integers wrap around. */
-static int32_t reduce_ints(const struct reduce *p, const int32_t *x)
+static int32_t reduce_ints(const struct engine_run *r, const struct reduce *p, const int32_t *x)
 {
     uint32_t sum = p->id == MIL_OP_REDUCE_PROD ? 1 : 0;
     int32_t best = p->id == MIL_OP_REDUCE_MIN ? INT32_MAX : INT32_MIN;
-    for (int64_t k = 0; k < p->n; k++) {
+    for (int64_t k = 0; k < p->n && !run_stops(r, k); k++) {
         int32_t v = x[reduced_offset(p, k)];
         uint32_t u = (uint32_t)v;
         best = (p->id == MIL_OP_REDUCE_MIN ? v < best : v > best) ? v : best;
@@ -100,11 +100,11 @@ static int32_t reduce_ints(const struct reduce *p, const int32_t *x)
 }
 
 /* The first of the best; NaN never is. */
-static int32_t reduce_index(const struct reduce *p, const void *x, bool is_float)
+static int32_t reduce_index(const struct engine_run *r, const struct reduce *p, const void *x, bool is_float)
 {
     int64_t best = -1;
     double best_value = 0;
-    for (int64_t k = 0; k < p->n; k++) {
+    for (int64_t k = 0; k < p->n && !run_stops(r, k); k++) {
         int64_t at = reduced_offset(p, k);
         double v = is_float ? ((const float *)x)[at] : ((const int32_t *)x)[at];
         if (v == v && (best < 0 || (p->id == MIL_OP_REDUCE_ARGMAX ? v > best_value : v < best_value))) {
@@ -130,11 +130,11 @@ static void run_reduce(const struct step *s, struct engine_run *r, int i_thread,
             rest /= p->kept_dims[i];
         }
         if (p->id == MIL_OP_REDUCE_ARGMAX || p->id == MIL_OP_REDUCE_ARGMIN)
-            y[item] = reduce_index(p, x0 + at, is_float);
+            y[item] = reduce_index(r, p, x0 + at, is_float);
         else if (is_float)
-            ((float *)y)[item] = (float)reduce_floats(p, (const float *)x0 + at);
+            ((float *)y)[item] = (float)reduce_floats(r, p, (const float *)x0 + at);
         else
-            y[item] = reduce_ints(p, x0 + at);
+            y[item] = reduce_ints(r, p, x0 + at);
     }
 }
 
@@ -185,18 +185,17 @@ bool emit_reduce(struct compiler *c, const struct mil_op *op)
         reduced[a] = true;
     }
     p->id = id;
-    p->n = p->n_kept = 1;
     for (int i = 0; i < x.rank; i++) {
         if (reduced[i]) {
             p->dims[p->rank] = x.dims[i];
             p->strides[p->rank++] = x.strides[i];
-            p->n *= x.dims[i];
         } else {
             p->kept_dims[p->kept_rank] = x.dims[i];
             p->kept_strides[p->kept_rank++] = x.strides[i];
-            p->n_kept *= x.dims[i];
         }
     }
+    p->n = dims_product(p->dims, p->rank);
+    p->n_kept = dims_product(p->kept_dims, p->kept_rank);
     struct value y = value_new(c, dtype_repr(t->dtype), t->rank, t->dims);
     if (value_elems(&y) != p->n_kept)
         return compile_fail(c, ERR_FORMAT, "its declared result shape is not what the reduction gives");

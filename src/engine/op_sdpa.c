@@ -35,7 +35,7 @@ static void run_sdpa(const struct step *s, struct engine_run *r, int i_thread, i
         float *y = y0 + at[0] + row * p->row[0];
         for (int64_t i = 0; i < p->n_positions; i++) {
             float sum = 0;
-            for (int64_t j = 0; j < p->d_k; j++)
+            for (int64_t j = 0; j < p->d_k && !run_stops(r, j); j++)
                 sum += q[j * p->column[1]] * k[i * p->row[2] + j * p->column[2]];
             w[i] = sum * p->scale;
             if (mask && p->is_bool)
@@ -107,7 +107,10 @@ bool emit_sdpa(struct compiler *c, const struct mil_op *op)
     p->is_bool = p->has_mask && x[3].repr == REPR_I32;
     struct step *s = step_new(c, "sdpa", run_sdpa);
     s->params = p;
-    s->serial = value_elems(&y) * p->n_positions < 65536;
+    s->work = (double)p->n_batches * (double)p->n_rows * (double)p->n_positions * (double)(p->d_k + p->d_v);
+    s->serial = (double)value_elems(&y) * (double)p->n_positions < 65536;
+    if (!compile_take_memory(c, p->n_positions, sizeof(float)))
+        return false;
     s->scratch_bytes = ((size_t)p->n_positions + 16) * sizeof(float);
     for (int i = 0; i < 3 + p->has_mask; i++)
         step_in(c, s, x[i]);

@@ -60,6 +60,12 @@ uint64_t engine_plan_arena_bytes(const struct engine_plan *p)
     return p->arena_bytes;
 }
 
+struct engine_limits engine_plan_costs(const struct engine_plan *p)
+{
+    return (struct engine_limits){.memory = p->memory,
+                                  .work = p->work < 1e19 ? (uint64_t)p->work : UINT64_MAX};
+}
+
 static void print_value(FILE *out, const struct value *v)
 {
     static const char *const names[] = {"f32", "i32", "f16"};
@@ -113,10 +119,20 @@ bool engine_run_new(struct engine_run **out, const struct engine_plan *p, int n_
     r->plan = p;
     r->k = p->kernels;
     r->n_threads = n_threads;
+    r->n_parts = 1;
     r->base = xcalloc((size_t)p->n_storages + 1, sizeof *r->base);
     r->own_input = xcalloc((size_t)p->n_inputs + 1, sizeof *r->own_input);
     r->bound_input = xcalloc((size_t)p->n_inputs + 1, sizeof *r->bound_input);
     r->step_seconds = xcalloc((size_t)p->n_steps + 1, sizeof *r->step_seconds);
+    double scratch = (double)p->scratch_bytes * (n_threads - 1); /* the plan counts one thread's */
+    if ((double)p->memory + scratch > (double)p->memory_max) {
+        err_set(e, ERR_LIMIT,
+                "function %s: needs %.0f MB of memory with %d threads, the limit is %.0f MB (MILKIT_LIMIT=N "
+                "in the "
+                "environment allows N times as much)",
+                p->function, ((double)p->memory + scratch) * 1e-6, n_threads, (double)p->memory_max * 1e-6);
+        goto done;
+    }
     if (!(r->arena = mem_try_alloc(p->arena_bytes + 64, e)) ||
         !(r->scratch = mem_try_alloc(p->scratch_bytes * (size_t)n_threads + 64, e)))
         goto done;
@@ -197,7 +213,22 @@ struct call {
 static void run_part(void *context, int i_thread, int n_threads)
 {
     const struct call *call = context;
-    call->step->run(call->step, call->run, i_thread, n_threads);
+    struct engine_run *r = call->run;
+    for (int i = 0; i < r->n_parts; i++) {
+        if (i > 0 && stop_requested(r->plan->stop))
+            return;
+        call->step->run(call->step, r, i_thread * r->n_parts + i, n_threads * r->n_parts);
+    }
+}
+
+/* Operations between two looks at whether to stop: some hundredths of a second, a second where a step is slow. */
+#define PART_WORK 268435456.0
+#define PARTS_MAX 65536
+
+static int parts_of(const struct step *s, int n_threads)
+{
+    double n = s->work / PART_WORK / n_threads;
+    return n < 1 ? 1 : n < PARTS_MAX ? (int)n : PARTS_MAX;
 }
 
 bool engine_execute(struct engine_run *r, struct engine_state *state, struct pool *pool, struct err *e)
@@ -231,13 +262,17 @@ bool engine_execute(struct engine_run *r, struct engine_state *state, struct poo
     for (int i = 0; i < p->n_steps; i++) {
         const struct step *s = &p->steps[i];
         double start = r->measure ? clock_seconds() : 0;
+        bool alone = s->serial || n_threads == 1;
         call.step = s;
-        if (s->serial || n_threads == 1)
-            s->run(s, r, 0, 1);
+        r->n_parts = parts_of(s, alone ? 1 : n_threads);
+        if (alone)
+            run_part(&call, 0, 1);
         else
             pool_run(pool, run_part, &call);
         if (r->measure)
             r->step_seconds[i] += clock_seconds() - start;
+        if (stop_requested(p->stop))
+            return stop_error(p->stop, e);
         if (atomic_load_explicit(&r->failed, memory_order_relaxed))
             return err_set(e, ERR_FAILED, "function %s, %s%s(%s): %s", p->function, s->label ? s->label : "",
                            s->label ? " " : "", s->name, r->failed_why);

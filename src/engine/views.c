@@ -2,18 +2,33 @@
  */
 #include "engine/engine_int.h"
 
+/* Of tensors without elements other axes may be of any size, so that only products of all axes are taken that are known
+ * to be elements. */
+int64_t dims_product(const int64_t *dims, int n)
+{
+    int64_t product = 1;
+    for (int i = 0; i < n; i++)
+        if (dims[i] == 0)
+            return 0;
+    for (int i = 0; i < n; i++)
+        product *= dims[i];
+    return product;
+}
+
 void dense_strides(int rank, const int64_t *dims, int64_t *strides)
 {
-    int64_t stride = 1;
+    int64_t stride = dims_product(dims, rank) == 0 ? 0 : 1;
     for (int i = rank - 1; i >= 0; i--) {
         strides[i] = stride;
-        stride *= dims[i];
+        stride *= stride ? dims[i] : 1;
     }
 }
 
 bool is_dense(const struct value *v)
 {
     int64_t stride = 1;
+    if (value_elems(v) == 0)
+        return true;
     for (int i = v->rank - 1; i >= 0; i--) {
         if (v->dims[i] != 1 && v->strides[i] != stride)
             return false;
@@ -24,10 +39,7 @@ bool is_dense(const struct value *v)
 
 int64_t value_elems(const struct value *v)
 {
-    int64_t n = 1;
-    for (int i = 0; i < v->rank; i++)
-        n *= v->dims[i];
-    return n;
+    return dims_product(v->dims, v->rank);
 }
 
 bool view_reshape(const struct value *v, int rank, const int64_t *dims, struct value *out)

@@ -9,7 +9,7 @@ static bool plan_part(struct model *m, struct model_part *part, const char *path
 {
     struct engine_shape shape = {.input = flexible_input, .rank = 2, .dims = {1, tokens}};
     struct engine_options options = {
-        .kernels = m->kernels, .precision = o->precision, .state_forms = m->state_forms};
+        .kernels = m->kernels, .precision = o->precision, .stop = &m->stop, .state_forms = m->state_forms};
     const struct mil_function *f = mil_function_find(part->mil, function);
     const char *first_input = flexible_input ? flexible_input : "hidden_states";
     bool found = false;
@@ -234,11 +234,15 @@ bool model_open(struct model **out, const char *path, const struct model_options
         err_set(e, ERR_USAGE, "%s", why);
         goto done;
     }
-    if (!package_open(&m->package, path, e) || !pool_new(&m->pool, options->n_threads, e))
+    struct engine_limits limits; /* only read here: a wrong one is no fault of the package */
+    if (!engine_limits_of(NULL, &limits, e) || !package_open(&m->package, path, e) ||
+        !pool_new(&m->pool, options->n_threads, e))
         goto done;
     for (int i = 0; i < m->package->n_warnings; i++)
         log_warn(options->log, "%s", m->package->warnings[i]);
     m->precision = options->precision;
+    m->stop =
+        (struct stop){.flag = options->log ? options->log->cancel : NULL, .deadline = options->deadline};
     m->is_sequential = m->package->meta->recurrent_state || m->package->meta->local_cache_length > 0;
     m->batch_size = m->package->meta->batch_size;
     m->has_prefill = m->batch_size > 1;

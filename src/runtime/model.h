@@ -14,6 +14,8 @@ struct model_options {
     enum engine_precision precision;
     /* The chunks also return what each layer leaves, for session_watch. Changes no result. */
     bool watch_layers;
+    double
+        deadline; /* of clock_seconds: opening and running stop then, as for the log's cancel flag; 0: none */
     struct log *log;
 };
 
@@ -36,6 +38,7 @@ struct model {
     const struct kernels *kernels;
     struct model_part embeddings, head, *chunks;
     int n_chunks;
+    struct stop stop;                       /* asked by all plans and runs */
     struct engine_state_forms *state_forms; /* of the states that the chunks share */
     int64_t context_length;                 /* positions that can be used */
     int64_t mask_length;                    /* columns of causal_mask */
