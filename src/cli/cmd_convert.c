@@ -3,6 +3,7 @@
 #include <string.h>
 #include "cli/cli.h"
 #include "cli/mixed.h"
+#include "cli/verify_package.h"
 #include "cli/vocabulary.h"
 #include "convert/convert.h"
 
@@ -130,7 +131,7 @@ int cmd_convert(struct cli *c, int argc, char **argv)
     int64_t numbers[6];
     for (int i = 0; i < 6; i++)
         numbers[i] = INT64_MIN;
-    bool force = false, help = false, given = false;
+    bool force = false, no_verify = false, help = false, given = false;
     int n_positional = 0;
     const struct cli_option options[] = {
         {"-o,--output,--out,--outfile", CLI_STRING, &o.output, "DIR", "where the package goes"},
@@ -167,6 +168,7 @@ int cmd_convert(struct cli *c, int argc, char **argv)
         {"--exact-topk", CLI_FLAG, &o.settings.exact_topk, NULL,
          "experts: exactly k of them, also where fp16 makes weights of the router equal"},
         {"--only", CLI_STRING, &o.only, "PARTS", "some of embeddings, ffn, chunk:N, head, meta"},
+        {"--no-verify", CLI_FLAG, &no_verify, NULL, "do not run a few tokens of what was written"},
         {"--resume", CLI_FLAG, &o.resume, NULL, "go on with what an interrupted run left"},
         {"--report", CLI_STRING, &o.report_path, "FILE", "write what each tensor cost, as JSON"},
     };
@@ -209,6 +211,11 @@ int cmd_convert(struct cli *c, int argc, char **argv)
         mixed.n_threads = o.n_threads;
         o.choose = mixed_choose;
         o.choose_context = &mixed;
+    }
+    struct verify_package verify = {.log = &c->log, .n_threads = o.n_threads};
+    if (!no_verify) {
+        o.verify = verify_package;
+        o.verify_context = &verify;
     }
     if (!convert_run(&o, &report, &e)) {
         ok = false;

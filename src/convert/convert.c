@@ -485,6 +485,7 @@ static bool write_package(struct conversion *c, struct convert_report *report, s
                          !convert_write_meta(o, c->model, c->prefix, folder, e)))
         return false;
     return write_parts(c, work_bytes, report, e) && !log_cancelled(o->log, e) &&
+           (!o->verify || o->only || o->verify(o->verify_context, folder, e)) &&
            convert_journal_remove(c->journal, e);
 }
 

@@ -28,6 +28,10 @@ struct convert_options {
      * *out is the caller's and lives until convert_run ends. */
     bool (*choose)(void *context, struct arch_model *m, const struct quant_choices **out, struct err *e);
     void *choose_context;
+    /* Tries the finished package in its temporary folder before that gets its name; an error keeps it from that. Called
+     * when everything was made (no `only`). NULL: nobody tries. */
+    bool (*verify)(void *context, const char *folder, struct err *e);
+    void *verify_context;
     /* NULL: everything. Else a list with commas of embeddings, ffn, chunk:N, head, and meta for the files
      * beside the models. */
     const char *only;

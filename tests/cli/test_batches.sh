@@ -24,14 +24,13 @@ batch() {
 }
 
 # ---- any number of chunks in a batch: the limits that matchers once had, and the smallest chunks ----
-for n in 31 33 65 130; do
+for n in 31 33 65; do
     batch $n
 done
 batch 64 --gdn-chunk 2
 batch 64 --gdn-chunk 1
 if ! is_sanitized; then
     batch 300
-    batch 512 --gdn-chunk 2
 fi
 
 # ---- a prefill that no pattern matches: an op between the new state and its update ----
@@ -52,4 +51,16 @@ for mode in fp32 fp16; do
     expect 0 "" "$MILKIT" logits any --tokens @ids.txt --prefill --precision $mode -o other.safetensors
     compare near other.safetensors matched.safetensors 0.1
 done
+
+# ---- a conversion tries what it wrote ----
+tried="a batch and a token through the new package"
+expect_stderr 0 "$tried" "$MILKIT" convert "$equal" -o tried -c 128 -b 65 -v
+expect 0 "" "$MILKIT" convert "$equal" -o not-tried -c 128 -b 65 -v --no-verify
+grep -qF "$tried" err.txt && fail "--no-verify tries the package"
+expect 0 "" "$MILKIT" convert "$equal" -o part -c 128 -b 65 -v --only head,meta
+grep -qF "$tried" err.txt && fail "a part alone is tried"
+# an engine that can't be had stands for a package that it can't run
+expect 2 "--no-verify leaves this out" env MILKIT_LIMIT=none "$MILKIT" convert "$equal" -o refused -c 128 -b 65
+[ -z "$(ls -A | grep refused)" ] || fail "a package that does not run was left behind"
+expect 0 "" env MILKIT_LIMIT=none "$MILKIT" convert "$equal" -o refused -c 128 -b 65 --no-verify
 finish

@@ -40,7 +40,7 @@ static bool convert(struct convert_options o, const char *checkpoint, const char
     o.output = output;
     bool ok = convert_run(&o, &report, e);
     if (ok) {
-        assert_true(report.bytes_written > 0);
+        assert_true(report.bytes_written > 0 || report.n_resumed > 0);
         assert_true(report.n_tensors_used > 0);
     }
     convert_report_fini(&report);
@@ -413,11 +413,68 @@ static void test_replace(void **state)
     free(checkpoint);
 }
 
+struct look {
+    int n;
+    enum err_code code; /* what it answers */
+    bool was_whole;
+};
+
+static bool look_at_package(void *context, const char *folder, struct err *e)
+{
+    static const char *const names[] = {"meta.yaml", "qwen_embeddings.mlmodelc/model.mil",
+                                        "qwen_lm_head.mlmodelc/weights/weight.bin", "tokenizer.json"};
+    struct look *l = context;
+    l->n++;
+    char *output = in_scratch("tried");
+    l->was_whole = !path_exists(output); /* it has no name yet */
+    free(output);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char *path = path_join(folder, names[i]);
+        l->was_whole = l->was_whole && path_exists(path);
+        free(path);
+    }
+    return l->code == ERR_NONE || err_set(e, l->code, "does not run");
+}
+
+/* The package is tried when it is whole and before it has its name; what does not run is not left behind. A part alone
+ * is not tried. */
+static void test_verify(void **state)
+{
+    (void)state;
+    char *checkpoint = test_model("qwen3-tiny"), *output = in_scratch("tried");
+    struct look look = {.code = ERR_UNSUPPORTED};
+    struct convert_options o = {
+        .settings = {.context_length = 64}, .verify = look_at_package, .verify_context = &look};
+    struct err e = {0};
+    assert_false(convert(o, checkpoint, output, &e));
+    assert_int_equal(e.code, ERR_UNSUPPORTED);
+    assert_non_null(strstr(e.msg, "does not run"));
+    assert_int_equal(look.n, 1);
+    assert_true(look.was_whole);
+    assert_int_equal(count_entries("tried"), 0);
+    /* The user stopped it there: finished parts stay for the next run. */
+    look = (struct look){.code = ERR_CANCELLED};
+    memset(&e, 0, sizeof e);
+    assert_false(convert(o, checkpoint, output, &e));
+    assert_non_null(strstr(e.msg, "--resume"));
+    look = (struct look){0};
+    o.resume = true;
+    ASSERT_OK(convert(o, checkpoint, output, e));
+    assert_int_equal(look.n, 1);
+    assert_true(look.was_whole);
+    o.only = "head,meta";
+    o.replace = true;
+    ASSERT_OK(convert(o, checkpoint, output, e));
+    assert_int_equal(look.n, 1);
+    free(output);
+    free(checkpoint);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_threads),  cmocka_unit_test(test_formats), cmocka_unit_test(test_meta),
-        cmocka_unit_test(test_failures), cmocka_unit_test(test_replace),
+        cmocka_unit_test(test_failures), cmocka_unit_test(test_replace), cmocka_unit_test(test_verify),
     };
     return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }
