@@ -5,8 +5,6 @@
 #include "engine/engine_int.h"
 #include "format/blob.h"
 
-/* The most steps that a plan may have; real models stay far below. */
-#define STEPS_MAX 1000000
 /* The most elements of one tensor: sums of sizes over all steps stay far from the end of 64 bits. */
 #define ELEMS_MAX ((int64_t)1 << 36)
 
@@ -178,8 +176,6 @@ static bool emit_op(struct compiler *c, int i)
     const struct mil_op *op = c->g.ops[i];
     const struct node *node = &c->g.nodes[i];
     c->op = op;
-    if (c->plan->n_steps > STEPS_MAX)
-        return compile_fail(c, ERR_LIMIT, "more than %d steps", STEPS_MAX);
     if (stop_requested(c->plan->stop))
         return stop_error(c->plan->stop, c->e);
     if (node->fused) {
@@ -393,13 +389,14 @@ static bool check_costs(struct compiler *c, const struct engine_limits *limits)
     for (int i = 0; i < p->n_states; i++)
         if (p->states[i].is_used)
             bytes += (p->states[i].repr == REPR_F16 ? 2.0 : 4.0) * (double)p->states[i].n_elems;
-    static const char raise[] = "MILKIT_LIMIT=N in the environment allows N times as much";
     if (bytes > (double)limits->memory)
-        return err_set(c->e, ERR_LIMIT, "function %s: needs %.0f MB of memory, the limit is %.0f MB (%s)",
-                       p->function, bytes * 1e-6, (double)limits->memory * 1e-6, raise);
+        return err_set(c->e, ERR_LIMIT,
+                       "function %s: needs %.0f MB of memory, the limit is %.0f MB (" LIMIT_HINT ")",
+                       p->function, bytes * 1e-6, (double)limits->memory * 1e-6);
     if (p->work > (double)limits->work)
-        return err_set(c->e, ERR_LIMIT, "function %s: needs %.3g operations, the limit is %.3g (%s)",
-                       p->function, p->work, (double)limits->work, raise);
+        return err_set(c->e, ERR_LIMIT,
+                       "function %s: needs %.3g operations, the limit is %.3g (" LIMIT_HINT ")", p->function,
+                       p->work, (double)limits->work);
     p->memory = (uint64_t)bytes;
     return true;
 }
@@ -460,37 +457,28 @@ bool engine_plan_new(struct engine_plan **out, const struct mil_model *m, const 
     graph_find_looks(&c.g, c.scratch);
     if (!compile_inputs(&c))
         goto done;
-    for (int i = 0; i < c.g.n_ops; i++)
-        if (!emit_op(&c, i))
+    for (int i = 0; i < c.g.n_ops; i++) {
+        int n = c.plan->n_steps;
+        if (!emit_op(&c, i) || !compile_take_steps(&c, 0) ||
+            !compile_take_memory(&c, c.plan->n_steps - n, sizeof(struct step)))
             goto done;
+    }
     if (!compile_outputs(&c))
         goto done;
     group_linear(&c);
     if (!plan_memory(&c) || !check_costs(&c, &limits))
         goto done;
-    /* Steps and storages grew on the heap; the finished lists move into the plan's arena. */
     struct engine_plan *p = c.plan;
-    struct step *steps = ARENA_ARRAY(c.arena, struct step, p->n_steps + 1);
-    struct storage *storages = ARENA_ARRAY(c.arena, struct storage, p->n_storages + 1);
-    if (p->n_steps > 0)
-        memcpy(steps, p->steps, sizeof *steps * (size_t)p->n_steps);
-    if (p->n_storages > 0)
-        memcpy(storages, p->storages, sizeof *storages * (size_t)p->n_storages);
-    free(p->steps);
-    free(p->storages);
-    p->steps = steps;
-    p->storages = storages;
+    p->steps = xrealloc(p->steps, sizeof *p->steps * ((size_t)p->n_steps + 1));
+    p->storages = xrealloc(p->storages, sizeof *p->storages * ((size_t)p->n_storages + 1));
     for (int i = 0; i < p->n_steps; i++)
         if (p->steps[i].label)
             p->steps[i].label = arena_strdup(c.arena, p->steps[i].label);
     ok = true;
     *out = p;
 done:
-    if (!ok) {
-        free(c.plan->steps);
-        free(c.plan->storages);
-        arena_free(c.arena);
-    }
+    if (!ok)
+        engine_plan_free(c.plan);
     engine_state_forms_free(own_forms);
     arena_free(c.scratch);
     if (!ok)

@@ -32,13 +32,19 @@ bool compile_take_memory(struct compiler *c, int64_t n, int64_t bytes)
     struct engine_plan *p = c->plan;
     double total = (double)p->memory + (double)n * (double)bytes;
     if (total > (double)p->memory_max)
-        return compile_fail(
-            c, ERR_LIMIT,
-            "needs %.0f MB of memory, the limit is %.0f MB (MILKIT_LIMIT=N in the environment allows N "
-            "times as much)",
-            total * 1e-6, (double)p->memory_max * 1e-6);
+        return compile_fail(c, ERR_LIMIT, "needs %.0f MB of memory, the limit is %.0f MB (" LIMIT_HINT ")",
+                            total * 1e-6, (double)p->memory_max * 1e-6);
     p->memory += (uint64_t)n * (uint64_t)bytes;
     return true;
+}
+
+/* The most steps that a plan may have; real models stay far below. */
+#define STEPS_MAX 1000000
+
+bool compile_take_steps(struct compiler *c, int n)
+{
+    return (n <= STEPS_MAX && c->plan->n_steps <= STEPS_MAX - n) ||
+           compile_fail(c, ERR_LIMIT, "more than %d steps", STEPS_MAX);
 }
 
 enum repr dtype_repr(enum mil_dtype d)

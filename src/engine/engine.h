@@ -84,8 +84,6 @@ int engine_plan_find_output(const struct engine_plan *p, const char *name);
 /* Bytes of weights that one run reads (fp16 and palettized data of linear steps). */
 uint64_t engine_plan_weight_bytes(const struct engine_plan *p);
 uint64_t engine_plan_arena_bytes(const struct engine_plan *p);
-/* Memory and operations as engine_limits counts them, for a run of one thread. */
-struct engine_limits engine_plan_costs(const struct engine_plan *p);
 /* The list of steps: number, kernel, shapes, weight bytes; share of the time where a run has measured it. */
 struct engine_run;
 void engine_plan_print(const struct engine_plan *p, const struct engine_run *measured, FILE *out);

@@ -78,7 +78,7 @@ struct plan_state {
 };
 
 struct engine_plan {
-    struct arena *arena;
+    struct arena *arena; /* of all but steps and storages, which are on the heap */
     const struct kernels *kernels;
     enum engine_precision precision;
     const char *function;
@@ -271,8 +271,12 @@ struct step *step_new(struct compiler *c, const char *name, step_fn run);
 void step_in(struct compiler *c, struct step *s, struct value v);
 void step_out(struct compiler *c, struct step *s, struct value v);
 
+/* Behind every message about a limit. */
+#define LIMIT_HINT "MILKIT_LIMIT=N in the environment allows N times as much"
 /* Counts memory that the plan is about to take; false: over the limit. */
 bool compile_take_memory(struct compiler *c, int64_t n, int64_t bytes);
+/* Is there room for n more steps? For ops that make as many as they have operands; others make a few. */
+bool compile_take_steps(struct compiler *c, int n);
 bool compile_fail(struct compiler *c, enum err_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 /* The value of an op's argument: as it is (any repr, any strides). False (with an error) when it can't be
  * had; optional absent arguments: *present false. */

@@ -207,7 +207,7 @@ static bool emit_product(struct compiler *c, const struct mil_op *op, struct val
         return false;
     if (has_bias) {
         if (!to_f32(c, &bias) || c->plan->storages[bias.storage].kind != STORAGE_CONST ||
-            value_elems(&bias) != n_out)
+            value_elems(&bias) != n_out || !is_dense(&bias))
             return compile_fail(c, ERR_UNSUPPORTED, "a bias that is no constant of %lld numbers",
                                 (long long)n_out);
         part->bias = (const float *)c->plan->storages[bias.storage].data + bias.offset;

@@ -146,6 +146,8 @@ static bool emit_stack(struct compiler *c, const struct mil_op *op)
         axis += t->rank;
     if (axis < 0 || axis >= t->rank || t->dims[axis] != values->n)
         return compile_fail(c, ERR_FORMAT, "axis outside the tensor");
+    if (!compile_take_steps(c, values->n))
+        return false;
     struct value y = value_new(c, dtype_repr(t->dtype), t->rank, t->dims);
     for (int k = 0; k < values->n; k++) {
         struct value part = y, x;

@@ -32,6 +32,8 @@ bool emit_concat(struct compiler *c, const struct mil_op *op)
         axis += t->rank;
     if (axis < 0 || axis >= t->rank)
         return compile_fail(c, ERR_FORMAT, "axis outside the tensor");
+    if (!compile_take_steps(c, values->n) || !compile_take_memory(c, values->n, sizeof(struct value)))
+        return false;
     struct value *parts = ARENA_ARRAY(c->arena, struct value, values->n);
     for (int k = 0; k < values->n; k++) {
         if (!operand_binding(c, &values->bindings[k], &parts[k]) || (t->rank > 1 && !to_f32(c, &parts[k])))

@@ -170,7 +170,8 @@ bool emit_layer_norm(struct compiler *c, const struct mil_op *op)
     for (int i = 0; i < 2; i++) {
         if (!operand_optional(c, op, names[i], &v, &present) || (present && !to_f32(c, &v)))
             return false;
-        if (present && (c->plan->storages[v.storage].kind != STORAGE_CONST || value_elems(&v) != p->n))
+        if (present &&
+            (c->plan->storages[v.storage].kind != STORAGE_CONST || value_elems(&v) != p->n || !is_dense(&v)))
             return compile_fail(c, ERR_UNSUPPORTED, "%s must be a constant of %lld numbers", names[i],
                                 (long long)p->n);
         if (present)

@@ -8,8 +8,11 @@
 
 void engine_plan_free(struct engine_plan *p)
 {
-    if (p)
-        arena_free(p->arena);
+    if (!p)
+        return;
+    free(p->steps);
+    free(p->storages);
+    arena_free(p->arena);
 }
 
 int engine_plan_inputs(const struct engine_plan *p)
@@ -58,12 +61,6 @@ uint64_t engine_plan_weight_bytes(const struct engine_plan *p)
 uint64_t engine_plan_arena_bytes(const struct engine_plan *p)
 {
     return p->arena_bytes;
-}
-
-struct engine_limits engine_plan_costs(const struct engine_plan *p)
-{
-    return (struct engine_limits){.memory = p->memory,
-                                  .work = p->work < 1e19 ? (uint64_t)p->work : UINT64_MAX};
 }
 
 static void print_value(FILE *out, const struct value *v)
@@ -127,9 +124,7 @@ bool engine_run_new(struct engine_run **out, const struct engine_plan *p, int n_
     double scratch = (double)p->scratch_bytes * (n_threads - 1); /* the plan counts one thread's */
     if ((double)p->memory + scratch > (double)p->memory_max) {
         err_set(e, ERR_LIMIT,
-                "function %s: needs %.0f MB of memory with %d threads, the limit is %.0f MB (MILKIT_LIMIT=N "
-                "in the "
-                "environment allows N times as much)",
+                "function %s: needs %.0f MB of memory with %d threads, the limit is %.0f MB (" LIMIT_HINT ")",
                 p->function, ((double)p->memory + scratch) * 1e-6, n_threads, (double)p->memory_max * 1e-6);
         goto done;
     }
