@@ -210,28 +210,32 @@ bool chat_repl(struct chat *chat, struct err *e)
             prompt(chat, "\n");
             break;
         }
-        if (result == LINE_INTERRUPTED && chat->editor) /* lines before the one that was dropped */
-            line_editor_remember(chat->editor, entry.p ? entry.p : "", entry.n);
+        bool is_dropped = result == LINE_INTERRUPTED && chat->editor && entry.n > 0;
+        if (is_dropped)
+            line_editor_remember(chat->editor, entry.p, entry.n);
         ok = result == LINE_READ && handle_entry(chat, &entry, is_quoted, &leaves, &problem);
         bool stopped = log_cancelled(&cli->log, NULL);
-        bool is_last = *cli->stop_signal == SIGTERM || (was_stopped && result == LINE_INTERRUPTED) ||
+        bool is_last = *cli->stop_signal == SIGTERM ||
+                       (was_stopped && result == LINE_INTERRUPTED && !is_dropped) ||
                        (result == LINE_FAILED && !entry.failed) || chat->conversation.printer.failed;
         if (!chat->is_interactive || is_last) {
             if (!ok)
                 *e = problem;
+            if (!ok && result == LINE_INTERRUPTED)
+                prompt(chat, "\n");
             if (!chat->is_interactive || !ok)
                 continue;
         }
         if (stopped) {
             prompt(chat, result == LINE_INTERRUPTED ? "\n" : "");
-            prompt(chat, stopped_text(chat, result, ok));
+            prompt(chat, is_dropped ? "(dropped; Up brings it back)\n" : stopped_text(chat, result, ok));
         } else if (!ok) {
             fprintf(stderr, "%s: error: %s\n", cli->program, problem.msg);
         }
         if (chat->returns_entry && chat->editor)
             line_editor_offer(chat->editor, entry.p, entry.n);
         *cli->stop_signal = 0;
-        was_stopped = stopped;
+        was_stopped = stopped && !is_dropped;
         ok = true;
     }
     buf_fini(&entry);

@@ -293,17 +293,12 @@ void line_editor_close(struct line_editor *l)
     free(l);
 }
 
-static void remember(struct line_editor *l, const wchar_t *text)
-{
-    HistEventW event;
-    if (text[0])
-        history_w(l->history, &event, H_ENTER, text);
-}
-
 void line_editor_remember(struct line_editor *l, const char *text, size_t bytes)
 {
+    HistEventW event;
     wchar_t *wide = decode(text, bytes);
-    remember(l, wide);
+    if (wide[0])
+        history_w(l->history, &event, H_ENTER, wide);
     free(wide);
 }
 
@@ -317,18 +312,6 @@ static void show(struct line_editor *l, const char *sequence)
 {
     fputs(sequence, l->out);
     fflush(l->out);
-}
-
-/* What was typed when a read was interrupted. */
-static void remember_unfinished(struct line_editor *l)
-{
-    const LineInfoW *line = el_wline(l->edit);
-    size_t n = (size_t)(line->lastchar - line->buffer);
-    wchar_t *text = xmalloc((n + 1) * sizeof *text);
-    wmemcpy(text, line->buffer, n);
-    text[n] = L'\0';
-    remember(l, text);
-    free(text);
 }
 
 enum line_result line_editor_read(struct line_editor *l, const char *prompt, struct buf *out, struct err *e)
@@ -357,8 +340,9 @@ enum line_result line_editor_read(struct line_editor *l, const char *prompt, str
         return LINE_READ;
     }
     if (l->end == LINE_INTERRUPTED) {
+        const LineInfoW *unfinished = el_wline(l->edit);
         (void)log_cancelled(l->log, e);
-        remember_unfinished(l);
+        encode(out, unfinished->buffer, (size_t)(unfinished->lastchar - unfinished->buffer));
     } else if (l->end == LINE_FAILED) {
         errno = l->problem;
         err_set_errno(e, "stdin: can't read");

@@ -14,7 +14,8 @@ struct line_editor;
  * read; borrowed. Takes a UTF-8 LC_CTYPE for the program. */
 struct line_editor *line_editor_open(const struct log *log);
 void line_editor_close(struct line_editor *l); /* accepts NULL */
-/* Appends one line without its end (nor one that ends a paste). LINE_INTERRUPTED: what had been typed can be recalled. */
+/* Appends one line without its end (nor one that ends a paste). LINE_INTERRUPTED: appends what had been
+ * typed. */
 enum line_result line_editor_read(struct line_editor *l, const char *prompt, struct buf *out, struct err *e);
 /* Text that can be recalled from now on; what is not UTF-8 is left out. */
 void line_editor_remember(struct line_editor *l, const char *text, size_t bytes);

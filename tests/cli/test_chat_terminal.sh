@@ -196,7 +196,7 @@ t send-keys -l 'sword \'
 t send-keys Enter
 wait_for '^\.$'
 t send-keys C-c
-wait_for 'Ctrl-C again leaves' 1
+wait_for 'dropped; Up' 1
 t send-keys Up
 t send-keys C-a
 t send-keys -l '/system '
@@ -205,7 +205,11 @@ wait_for 'message is set' 6
 # Ctrl-C at a half written line: nothing is said, and the line can be recalled
 t send-keys -l '/system half written'
 t send-keys C-c
-wait_for 'Ctrl-C again leaves' 2
+wait_for 'dropped; Up' 2
+t send-keys -l 'another half'
+t send-keys C-c
+wait_for 'dropped; Up' 3
+t send-keys Up
 t send-keys Up Enter
 wait_for 'message is set' 7
 t send-keys C-d
