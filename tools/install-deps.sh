@@ -4,7 +4,7 @@
 set -eu
 
 packages="gcc libc6-dev make cmake ninja-build pkg-config
-libcjson-dev libyaml-dev libprotobuf-c-dev protobuf-c-compiler libpcre2-dev libutf8proc-dev libedit-dev libcmocka-dev
+libcjson-dev libyaml-dev libprotobuf-c-dev protobuf-c-compiler libpcre2-dev libutf8proc-dev libedit-dev libxxhash-dev libcmocka-dev
 clang clang-format libclang-rt-14-dev python3 tmux"
 
 missing=""

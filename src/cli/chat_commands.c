@@ -4,6 +4,7 @@
 #include <string.h>
 #include "base/file.h"
 #include "cli/chat.h"
+#include "cli/prompt.h"
 #include "format/json.h"
 
 #define HISTORY_ENTRIES 20
@@ -154,11 +155,13 @@ static bool run_read(struct chat *chat, const char *argument, struct err *e)
     size_t bytes = 0;
     if (!argument[0])
         return err_set(e, ERR_USAGE, "/read: expected a file name");
-    if (!file_read(&text, &bytes, argument, MESSAGE_BYTES_MAX, e))
+    if (strcmp(argument, "-") == 0)
+        return err_set(e, ERR_USAGE,
+                       "/read: expected a file, found \"-\": stdin is where this line came from");
+    if (!prompt_read_text(&text, &bytes, argument, false, MESSAGE_BYTES_MAX, e))
         return false;
     bool ok =
         !memchr(text, '\0', bytes) || err_set(e, ERR_FORMAT, "%s: no text: it has a NUL byte", argument);
-    bytes -= bytes > 0 && text[bytes - 1] == '\n'; /* the end of its last line */
     ok = ok && chat_say(chat, text, bytes, e);
     free(text);
     return ok;

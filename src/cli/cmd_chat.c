@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "cli/chat.h"
 #include "cli/prompt.h"
+#include "cli/prompt_cache.h"
 #include "format/json.h"
 
 #define SYNOPSIS "DIR [OPTIONS]"
@@ -15,6 +16,7 @@ struct chat_options {
     struct package_options package;
     const char *prompt, *file, *system, *system_file, *template_path, *think;
     bool no_template, no_history, show_think, keep_newline, single_turn, interactive;
+    struct prompt_cache cache;
 };
 
 static bool check_options(const struct chat_options *o, struct conversation *c, struct err *e)
@@ -66,7 +68,7 @@ static bool open_template_file(struct chat_template **out, const char *path, con
     return ok;
 }
 
-static bool open_all(struct cli *cli, const struct chat_options *o, struct conversation *c, const char **hint,
+static bool open_all(struct cli *cli, struct chat_options *o, struct conversation *c, const char **hint,
                      struct err *e)
 {
     if (!package_options_open(cli, &o->package, &c->model, e) ||
@@ -79,7 +81,7 @@ static bool open_all(struct cli *cli, const struct chat_options *o, struct conve
         *hint = TEMPLATE_HINT;
         return false;
     }
-    return conversation_open(c, e);
+    return conversation_open(c, e) && prompt_cache_load(&o->cache, c->session, &cli->log, e);
 }
 
 /* A text of the user's from a file or stdin ("-"). */
@@ -177,6 +179,7 @@ int cmd_chat(struct cli *cli, int argc, char **argv)
          "JSON", "an object of more variables for the template"},
         {"--no-template,--raw,--ignore-chat-template", CLI_FLAG, &o.no_template, NULL,
          "texts as they are, for models that know no chats"},
+        PROMPT_CACHE_OPTION_ROWS(o.cache),
         {"--no-history", CLI_FLAG, &o.no_history, NULL, "keep no history file"},
         {"--stats,--show-timings,--perf", CLI_FLAG, &chat.stats, NULL,
          "a line with tokens and rates on stderr after each answer"},
@@ -192,6 +195,7 @@ int cmd_chat(struct cli *cli, int argc, char **argv)
     answer_printer_init(&c->printer, o.show_think);
     bool ok = check_options(&o, c, &e) && read_system(c, &o, &e) && open_all(cli, &o, c, &hint, &e) &&
               talk(&chat, &o, &e);
+    ok = prompt_cache_finish(&o.cache, c->session, &cli->log, ok, &e);
     conversation_close(c);
     chat_template_free(c->template);
     tokenizer_free(c->tokenizer);

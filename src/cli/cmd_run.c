@@ -3,6 +3,7 @@
 #include <string.h>
 #include "cli/generate.h"
 #include "cli/prompt.h"
+#include "cli/prompt_cache.h"
 
 #define SYNOPSIS "DIR -p PROMPT [OPTIONS]"
 /* Prompts longer than this get a progress line. */
@@ -13,6 +14,7 @@ struct run {
     struct prompt_options prompt;
     int64_t n;
     bool stats, ignore_eos, echo, ids;
+    struct prompt_cache cache;
     struct sampling_options sampling;
 };
 
@@ -48,9 +50,9 @@ static bool generate(struct cli *c, struct run *r, struct model *m, struct token
     bool ok = false;
     buf_init(&printer.text, 1 << 20);
     if (!prompt_read(&ids, &r->prompt, m, t, e) || !sampling_open(&sampler, &r->sampling, m, e) ||
-        !session_new(&s, m, e))
+        !session_new(&s, m, e) || !prompt_cache_load(&r->cache, s, &c->log, e))
         goto done;
-    size_t n_prompt = ids.n;
+    size_t n_prompt = ids.n, reused = 0;
     if ((int64_t)n_prompt > m->context_length) {
         err_set(e, ERR_LIMIT, "the prompt has %zu tokens, the package's context holds %lld", n_prompt,
                 (long long)m->context_length);
@@ -67,7 +69,7 @@ static bool generate(struct cli *c, struct run *r, struct model *m, struct token
     if (n_prompt <= PROGRESS_TOKENS)
         progress.log = NULL;
     double start = clock_seconds();
-    bool fed = session_sync(s, ids.p, n_prompt, &progress, NULL, e);
+    bool fed = session_sync(s, ids.p, n_prompt, &progress, &reused, e);
     progress_end(&progress);
     if (!fed)
         goto done;
@@ -100,15 +102,20 @@ static bool generate(struct cli *c, struct run *r, struct model *m, struct token
     fputc('\n', stdout);
     if (!cli_flush(e))
         goto done;
-    if (r->stats)
+    if (r->stats) {
+        char known[64] = "";
+        if (r->cache.path)
+            snprintf(known, sizeof known, "%zu reused, ", reused);
         fprintf(stderr,
-                "prompt: %zu tokens, %.1f tokens/s; generated: %lld tokens, %.1f tokens/s; stopped: %s\n",
-                n_prompt, (double)n_prompt / (prompt_seconds > 0 ? prompt_seconds : 1e-9), (long long)n,
-                (double)n / (seconds > 0 ? seconds : 1e-9), generate_end_name(end));
+                "prompt: %zu tokens, %s%.1f tokens/s; generated: %lld tokens, %.1f tokens/s; stopped: %s\n",
+                n_prompt, known, (double)(n_prompt - reused) / (prompt_seconds > 0 ? prompt_seconds : 1e-9),
+                (long long)n, (double)n / (seconds > 0 ? seconds : 1e-9), generate_end_name(end));
+    }
     ok = true;
 done:
     if (!ok && e->code == ERR_CANCELLED)
         fputc('\n', stdout);
+    ok = prompt_cache_finish(&r->cache, s, &c->log, ok, e);
     buf_fini(&printer.text);
     token_stream_free(printer.stream);
     sampler_free(sampler);
@@ -132,6 +139,7 @@ int cmd_run(struct cli *c, int argc, char **argv)
          "tokens to generate (128; -1: until the context is full)"},
         SAMPLING_OPTION_ROWS(r.sampling),
         {"--ignore-eos", CLI_FLAG, &r.ignore_eos, NULL, "do not stop at the end-of-text token"},
+        PROMPT_CACHE_OPTION_ROWS(r.cache),
         {"--echo,--display-prompt", CLI_FLAG, &r.echo, NULL, "print the prompt too"},
         {"--ids", CLI_FLAG, &r.ids, NULL, "print token ids instead of text"},
         {"--stats,--show-timings,--perf", CLI_FLAG, &r.stats, NULL, "print rates on stderr"},

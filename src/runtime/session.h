@@ -41,9 +41,10 @@ bool session_sync(struct session *s, const int32_t *tokens, size_t n, struct pro
                   size_t *reused, struct err *e) MUST_CHECK;
 /* Memory for snapshots (default 256 MB, 0: none) and the distance of the regular ones (default 256 tokens). */
 void session_limit_snapshots(struct session *s, uint64_t bytes, int64_t every_tokens);
-/* The whole state of the session as a file, and back. A damaged file, or one of another package: ERR_FORMAT, the
- * session is unchanged. */
-bool session_save(const struct session *s, const char *path, struct err *e) MUST_CHECK;
+/* The whole state of the session with its snapshots as a file, and back; of a plain cache only the positions in use.
+ * A damaged file, or one of another package or of other weights (model_identity.h): ERR_FORMAT, the session is
+ * unchanged. Loading forgets what the session held. Snapshots over the limit are left out. */
+bool session_save(struct session *s, const char *path, struct err *e) MUST_CHECK;
 bool session_load(struct session *s, const char *path, struct err *e) MUST_CHECK;
 /* [vocab_size] after the last token that was fed. */
 const float *session_logits(const struct session *s);

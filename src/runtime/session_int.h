@@ -2,6 +2,7 @@
 #ifndef MILKIT_RUNTIME_SESSION_INT_H
 #define MILKIT_RUNTIME_SESSION_INT_H
 
+#include "runtime/model_identity.h"
 #include "runtime/session.h"
 
 /* The runs of one function (infer or prefill) through all parts, wired together. */
@@ -28,6 +29,8 @@ struct session {
     struct snapshot *snapshots; /* of the sequential kind: the one used last first */
     uint64_t snapshot_bytes, snapshot_bytes_max;
     int64_t snapshot_tokens;
+    bool has_identity; /* of the model, for files; made when the first one is read or written */
+    struct model_identity identity;
     session_watch_fn watch;
     void *watch_context;
 };
@@ -44,6 +47,12 @@ struct snapshot {
     int n_states;
     void **states; /* NULL for full-length caches */
 };
+
+/* Of a state as it is held; 0 and NULL where nobody looks at it. */
+size_t state_bytes(const struct engine_state_entry *s);
+void *state_memory(const struct engine_state_entry *s);
+/* A cache whose rows before a position stay what they are when later positions are written. */
+bool state_is_full_length(const struct session *s, const struct engine_state_entry *entry);
 
 /* Takes a snapshot at the current position (none when one is there); old ones go when memory is over the limit. */
 void snapshot_take(struct session *s);

@@ -4,6 +4,7 @@
 #include "edited_checkpoint.h"
 #include "format/mlmodelc.h"
 #include "runtime/session_int.h"
+#include <xxhash.h>
 #include "sequential.h"
 
 enum { BATCH = 8, CONTEXT = 128 };
@@ -492,14 +493,14 @@ static void test_bad_files(void **state)
     for (size_t at = 0; at < n; at += 1 + n / 60) {
         bytes[at] ^= 0x10;
         ASSERT_OK(file_write(bad, bytes, n, e));
-        refuse(&o, &before, bad, at < 8 ? "expected a milkit snapshot" : "checksum");
+        refuse(&o, &before, bad, at < 8 ? "expected the state" : "checksum");
         bytes[at] ^= 0x10;
     }
     /* cut off anywhere, and longer than it should be */
-    static const size_t cuts[] = {0, 1, 7, 8, 15, 16, 40, 103, 104, 105, 135, 300};
+    static const size_t cuts[] = {0, 1, 7, 8, 15, 16, 40, 111, 112, 113, 135, 300};
     for (size_t k = 0; k < sizeof cuts / sizeof *cuts; k++) {
         ASSERT_OK(file_write(bad, bytes, cuts[k], e));
-        refuse(&o, &before, bad, "snapshot");
+        refuse(&o, &before, bad, cuts[k] < 112 ? "expected the state" : "checksum");
     }
     for (size_t k = 1; k < 8; k++) {
         ASSERT_OK(file_write(bad, bytes, n * k / 8, e));
@@ -520,6 +521,18 @@ static void test_bad_files(void **state)
     close_session(&o);
 }
 
+/* The first n bytes, the last 16 of them replaced by the checksum of those before. */
+static void write_with_checksum(const char *path, const char *bytes, size_t n)
+{
+    char *copy = xmalloc(n);
+    XXH128_canonical_t checksum;
+    memcpy(copy, bytes, n);
+    XXH128_canonicalFromHash(&checksum, XXH3_128bits(copy, n - 16));
+    memcpy(copy + n - 16, checksum.digest, 16);
+    ASSERT_OK(file_write(path, copy, n, e));
+    free(copy);
+}
+
 /* Headers that say other numbers, with a checksum that fits. */
 static void test_wrong_numbers(void **state)
 {
@@ -532,23 +545,67 @@ static void test_wrong_numbers(void **state)
     ASSERT_OK(session_save(o.session, path, e));
     ASSERT_OK(file_read(&bytes, &n, path, 1 << 26, e));
     struct moment before = moment_take(o.session, o.model);
-    /* header bytes, identity, tokens, logits, precision, number of states, bytes of the first state's name, the name */
-    static const size_t at[] = {8, 16, 48, 55, 56, 63, 64, 71, 72, 79, 80, 88};
-    for (size_t k = 0; k < sizeof at / sizeof *at; k++) {
-        uint8_t digest[32];
-        bytes[at[k]] ^= 0x41;
-        sha256(digest, bytes, n - 32);
-        char saved[32];
-        memcpy(saved, bytes + n - 32, 32);
-        memcpy(bytes + n - 32, digest, 32);
-        ASSERT_OK(file_write(path, bytes, n, e));
-        refuse(&o, &before, path,
-               at[k] == 48                      ? "expected"
-               : at[k] / 8 == 8 /* precision */ ? "another precision"
-                                                : "another package");
-        memcpy(bytes + n - 32, saved, 32);
-        bytes[at[k]] ^= 0x41;
+    static const struct {
+        size_t at;
+        const char *part;
+    } changes[] = {
+        {8, "its states are not these"}, /* header bytes */
+        {15, "its states are not these"},
+        {16, "another package"}, /* programs */
+        {31, "another package"},
+        {32, "its weights are not these"},
+        {47, "its weights are not these"},
+        {48, "not in a vocabulary"}, /* tokens, position, logits, snapshots */
+        {49, "not a state of this package"},
+        {55, "not a state of this package"},
+        {56, "not a state of this package"},
+        {63, "not a state of this package"},
+        {64, "not a state of this package"},
+        {71, "not a state of this package"},
+        {72, "snapshots, found"},
+        {79, "snapshots, found"},
+        {80, "another precision"},
+        {87, "another precision"},
+        {88, "its states are not these"}, /* number of states, bytes of a name, name */
+        {96, "its states are not these"},
+        {104, "its states are not these"},
+    };
+    for (size_t k = 0; k < sizeof changes / sizeof *changes; k++) {
+        size_t at = changes[k].at;
+        bytes[at] ^= 0x41;
+        write_with_checksum(path, bytes, n);
+        refuse(&o, &before, path, changes[k].part);
+        bytes[at] ^= 0x41;
     }
+    /* a token outside of the vocabulary, a snapshot of a later position or with other logits */
+    size_t header = 16 + (size_t)load_le((const uint8_t *)bytes + 8, 8), one = 16;
+    bytes[header + 2] ^= 0x41;
+    write_with_checksum(path, bytes, n);
+    refuse(&o, &before, path, "not in a vocabulary");
+    bytes[header + 2] ^= 0x41;
+    assert_non_null(o.session->snapshots);
+    for (const struct snapshot *p = o.session->snapshots; p && !p->next; p = p->next)
+        one += p->bytes;
+    for (size_t k = 0; k < 2; k++) {
+        size_t at = n - 16 - one + 8 * k;
+        bytes[at] ^= 0x41;
+        write_with_checksum(path, bytes, n);
+        refuse(&o, &before, path, "is not possible");
+        bytes[at] ^= 0x41;
+    }
+    /* cut short and longer, with the right checksum */
+    for (size_t k = 0; k < 10; k++) {
+        size_t cut = 112 + (n - 112) * k / 10;
+        write_with_checksum(path, bytes, cut);
+        refuse(&o, &before, path, cut < header + 16 ? "its states are not these" : "expected");
+    }
+    char *longer = xcalloc(n + 64, 1);
+    memcpy(longer, bytes, n);
+    write_with_checksum(path, longer, n + 64);
+    refuse(&o, &before, path, "too many");
+    free(longer);
+    write_with_checksum(path, bytes, n);
+    ASSERT_OK(session_load(o.session, path, e));
     moment_free(&before);
     free(bytes);
     free(path);
