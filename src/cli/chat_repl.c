@@ -108,7 +108,11 @@ static enum line_result read_entry(struct chat *chat, struct buf *out, bool *is_
         if (result == LINE_READ || result == LINE_END) {
             memmove(out->p, out->p + n, out->n - n + 1);
             cut(out, n);
-            *is_quoted = true;
+            *is_quoted = out->p[0] != '/';
+            if (!*is_quoted) { /* as it can be typed, and so recalled, without quotes */
+                buf_puts(out, "/");
+                memmove(out->p + 1, out->p, out->n - 1);
+            }
             result = LINE_READ;
         }
         return result;

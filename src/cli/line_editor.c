@@ -186,6 +186,17 @@ static unsigned char key_paste(EditLine *edit, int key)
     return is_whole ? CC_REFRESH : CC_EOF;
 }
 
+/* Completes the name of a file behind a command. */
+static unsigned char key_tab(EditLine *edit, int key)
+{
+    const LineInfoW *line = el_wline(edit);
+    size_t n = (size_t)(line->cursor - line->buffer);
+    if (n > 0 && line->buffer[0] == L'/' && wmemchr(line->buffer, L' ', n))
+        return _el_fn_complete(edit, key);
+    insert(edit, L"\t");
+    return CC_REFRESH;
+}
+
 static unsigned char key_line_break(EditLine *edit, int key)
 {
     (void)key;
@@ -201,9 +212,12 @@ static char *prompt_text(EditLine *edit)
 static void set_keys(EditLine *edit)
 {
     el_set(edit, EL_EDITOR, "emacs");
-    el_set(edit, EL_ADDFN, "milkit-paste", "inserts a pasted text", key_paste);
-    el_set(edit, EL_ADDFN, "milkit-line-break", "inserts a line break", key_line_break);
+    /* wide, because the other call loses copies of its texts */
+    el_wset(edit, EL_ADDFN, L"milkit-paste", L"inserts a pasted text", key_paste);
+    el_wset(edit, EL_ADDFN, L"milkit-line-break", L"inserts a line break", key_line_break);
+    el_wset(edit, EL_ADDFN, L"milkit-tab", L"completes a file name behind a command", key_tab);
     el_set(edit, EL_BIND, "\\e[200~", "milkit-paste", NULL);
+    el_set(edit, EL_BIND, "^I", "milkit-tab", NULL);
     el_set(edit, EL_BIND, "\\e^M", "milkit-line-break", NULL);
     el_set(edit, EL_BIND, "\\e^J", "milkit-line-break", NULL);
     el_set(edit, EL_BIND, "^R", "em-inc-search-prev", NULL);

@@ -122,6 +122,8 @@ chat 4 tiny '\0But\n'
 told "NUL byte"
 chat 0 tiny '//help\n/save slash.json\n' -n 3
 grep -qF '"content": "/help"' slash.json || fail "//: $(cat slash.json)"
+chat 0 tiny '"""/help\n"""\n/save --force slash.json\n' -n 3
+grep -qF '"content": "/help\n"' slash.json || fail "quoted: $(cat slash.json)"
 for bad in "/nothing" "/set" "/think"; do
     case $bad in
     /set) chat 2 tiny '/set colour 3\n' && told 'no setting "colour"' ;;

@@ -192,6 +192,9 @@ wait_for 'message is set' 5
 type_line '/save --force mine.json'
 wait_for '^4 messages saved' 2
 grep -qF '"content": "first\nsecond"' mine.json || fail "Alt-Enter: $(cat mine.json)"
+t send-keys -l '/load mine.j'
+t send-keys Tab Enter
+wait_for '^4 messages loaded'
 t send-keys -l 'sword \'
 t send-keys Enter
 wait_for '^\.$'
@@ -219,7 +222,7 @@ t kill-server
 # ---- recall from the history file ----
 start -n 3
 wait_for '^>$'
-t send-keys Up Up Up Up Enter
+t send-keys Up Up Up Up Up Enter
 wait_for '^second$'
 wait_for 'message is set'
 t send-keys C-d
