@@ -40,6 +40,7 @@ struct arch_model {
     int64_t per_layer_inputs; /* width of the chunks' fifth input; 0: they have none */
     bool *tensor_used;        /* [tensors->n_tensors]: what the programs took */
     const void *own;          /* the family's own parsed configuration */
+    const char *note;         /* what is special about how the checkpoint was read; NULL: nothing */
 };
 
 struct arch_family {

@@ -22,6 +22,7 @@ const struct mil_value *arch_weight(struct mil_model *out, const struct st_tenso
 
 enum arch_transform {
     ARCH_KEEP,
+    ARCH_KEEP_REST, /* what fp16 loses of x */
     ARCH_HALVE,
     ARCH_ONE_PLUS,
     ARCH_ONE_PLUS_REST, /* what fp16 loses of 1 + x */
@@ -57,6 +58,17 @@ const struct mil_value *arch_vector(struct mil_model *out, const struct st_tenso
 /* A whole tensor [O, I] as the [O, I, 1, 1] of a convolution. */
 const struct mil_value *arch_linear(struct mil_model *out, const struct st_tensor *t,
                                     enum arch_transform how);
+
+/* ---- norms (norms.c) ---- */
+
+/* Gains as they are: m->note says so when the numbers of these norms (of all layers; what: their name) are around 0, where
+ * trained gains are not. */
+bool arch_check_gains(struct arch_model *m, const char *what, const struct st_tensor *const *norms, int64_t n,
+                      struct err *e) MUST_CHECK;
+/* Gains minus one. *holds_one: the 1 is in them already, as files for MLX have it, which say so in their metadata or
+ * have is_mlx_layout (then m->note does, too). Numbers and file that contradict each other are refused. */
+bool arch_read_centred(struct arch_model *m, const struct st_tensor *const *norms, int64_t n,
+                       bool is_mlx_layout, bool *holds_one, struct err *e) MUST_CHECK;
 
 /* ---- configuration ---- */
 

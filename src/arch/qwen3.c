@@ -178,11 +178,21 @@ static bool find_tensors(struct arch_model *m, struct qwen3 *q, struct err *e)
     return true;
 }
 
+static bool check_norms(struct arch_model *m, const struct qwen3 *q, struct err *e)
+{
+    const struct st_tensor **norms = ARENA_ARRAY(m->arena, const struct st_tensor *, 2 * m->n_layers);
+    for (int64_t i = 0; i < m->n_layers; i++) {
+        norms[2 * i] = q->layers[i].input_norm;
+        norms[2 * i + 1] = q->layers[i].post_norm;
+    }
+    return arch_check_gains(m, "the layers' norm weights", norms, 2 * m->n_layers, e);
+}
+
 static bool qwen3_open(struct arch_model *m, struct err *e)
 {
     struct qwen3 *q = ARENA_NEW(m->arena, struct qwen3);
     m->own = q;
-    return read_config(m, q, e) && find_tensors(m, q, e);
+    return read_config(m, q, e) && find_tensors(m, q, e) && check_norms(m, q, e);
 }
 
 /* ---- embeddings and head ---- */

@@ -80,9 +80,10 @@ static const struct mil_value *query_part(struct mil_model *out, const struct qw
 static struct norm_values make_norm(const struct arch_model *m, struct mil_model *out,
                                     const struct st_tensor *t)
 {
-    struct norm_values v = {.weight = arch_vector(out, t, ARCH_ONE_PLUS)};
+    const struct qwen3_5 *q = m->own;
+    struct norm_values v = {.weight = arch_vector(out, t, q->norms_hold_one ? ARCH_KEEP : ARCH_ONE_PLUS)};
     if (m->settings.exact_norms)
-        v.rest = arch_vector(out, t, ARCH_ONE_PLUS_REST);
+        v.rest = arch_vector(out, t, q->norms_hold_one ? ARCH_KEEP_REST : ARCH_ONE_PLUS_REST);
     return v;
 }
 

@@ -53,6 +53,7 @@ struct qwen3_5 {
     int64_t n_full, n_linear; /* layers, both at least 1 */
     double rms_norm_eps;
     bool attention_bias, tie_word_embeddings;
+    bool norms_hold_one; /* weights of norms are gains, not gains minus one */
     struct arch_rope rope;
     const struct st_tensor *embeddings, *norm, *head;
     struct qwen3_5_layer *layers; /* [n_layers] */

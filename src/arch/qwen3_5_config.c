@@ -224,6 +224,15 @@ static void find_full(struct finder *f, const struct qwen3_5 *q, struct qwen3_5_
     t->k_norm = vector(f, "self_attn.k_norm.weight", q->head_dim);
 }
 
+/* [channels, 1, taps] as published, or [channels, taps, 1] as MLX keeps it. */
+static const struct st_tensor *find_conv(struct finder *f, const struct qwen3_5 *q)
+{
+    const char *name = "linear_attn.conv1d.weight";
+    const struct st_tensor *t = checkpoint_find(f->m->names, full_name(f, name));
+    bool is_mlx = t && t->rank == 3 && t->shape[1] == q->kernel && t->shape[2] == 1;
+    return find(f, name, 3, q->conv_dim, is_mlx ? q->kernel : 1, is_mlx ? 1 : q->kernel);
+}
+
 static void find_linear(struct finder *f, const struct qwen3_5 *q, struct qwen3_5_linear *t)
 {
     int64_t h = f->m->hidden_size, width = q->n_v * q->d_v;
@@ -231,7 +240,7 @@ static void find_linear(struct finder *f, const struct qwen3_5 *q, struct qwen3_
     t->z = matrix(f, "linear_attn.in_proj_z.weight", width, h);
     t->a = matrix(f, "linear_attn.in_proj_a.weight", q->n_v, h);
     t->b = matrix(f, "linear_attn.in_proj_b.weight", q->n_v, h);
-    t->conv = find(f, "linear_attn.conv1d.weight", 3, q->conv_dim, 1, q->kernel);
+    t->conv = find_conv(f, q);
     t->a_log = vector(f, "linear_attn.A_log", q->n_v);
     t->dt_bias = vector(f, "linear_attn.dt_bias", q->n_v);
     t->norm = vector(f, "linear_attn.norm.weight", q->d_v);
@@ -319,9 +328,28 @@ static bool find_tensors(struct arch_model *m, struct qwen3_5 *q, struct err *e)
     return true;
 }
 
+/* Norms are stored minus one, but for those inside linear attention. */
+static bool judge_norms(struct arch_model *m, struct qwen3_5 *q, struct err *e)
+{
+    const struct st_tensor **norms = ARENA_ARRAY(m->arena, const struct st_tensor *, 2 * m->n_layers),
+                           **inner = ARENA_ARRAY(m->arena, const struct st_tensor *, q->n_linear);
+    bool is_mlx_layout = false;
+    for (int64_t i = 0; i < m->n_layers; i++) {
+        const struct qwen3_5_layer *l = &q->layers[i];
+        norms[2 * i] = l->input_norm;
+        norms[2 * i + 1] = l->post_norm;
+        if (!l->is_full)
+            inner[l->index] = l->linear.norm;
+        is_mlx_layout = is_mlx_layout || (!l->is_full && l->linear.conv->shape[2] == 1);
+    }
+    return arch_check_gains(m, "weights of linear_attn.norm", inner, q->n_linear, e) &&
+           arch_read_centred(m, norms, 2 * m->n_layers, is_mlx_layout, &q->norms_hold_one, e);
+}
+
 bool qwen3_5_open(struct arch_model *m, struct err *e)
 {
     struct qwen3_5 *q = ARENA_NEW(m->arena, struct qwen3_5);
     m->own = q;
-    return read_config(m, q, e) && check_chunk_size(&m->settings, e) && find_tensors(m, q, e);
+    return read_config(m, q, e) && check_chunk_size(&m->settings, e) && find_tensors(m, q, e) &&
+           judge_norms(m, q, e);
 }

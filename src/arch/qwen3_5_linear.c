@@ -36,12 +36,13 @@ static double query_scale(int64_t d_k)
 
 /* ---- weights and constants ---- */
 
+/* [channels, 1, taps], or MLX's [channels, taps, 1]: the same numbers in the same order */
 static const struct mil_value *conv_tap(struct mil_model *out, const struct st_tensor *conv, int64_t tap)
 {
     int64_t n = conv->shape[0];
     struct arch_layout l = arch_layout_of(&conv, n, 1);
     l.offset = tap;
-    l.row_stride = conv->shape[2];
+    l.row_stride = conv->n_elems / n;
     l.keep_fp16 = true;
     return arch_layout_weight(out, &l, 1, &n);
 }

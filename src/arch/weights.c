@@ -13,6 +13,8 @@ static double transform(const struct arch_layout *l, double v)
     switch (l->transform) {
     case ARCH_HALVE:
         return v * 0.5;
+    case ARCH_KEEP_REST:
+        return v - (double)f16_to_f32(f64_to_f16(v));
     case ARCH_ONE_PLUS:
         return v + 1.0;
     case ARCH_ONE_PLUS_REST:

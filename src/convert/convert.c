@@ -522,6 +522,8 @@ static bool run(struct conversion *c, struct convert_report *report, struct err 
     c->prefix = o->prefix ? o->prefix : c->model->family->default_prefix;
     checkpoint_say(c->tensors, c->config, o->checkpoint, o->log);
     warn_about_context(c);
+    if (c->model->note)
+        log_warn(o->log, "%s", c->model->note);
     warn_about_quantization(o);
     /* Measuring may take hours: what can be refused is refused before. */
     if (!o->chunks_auto && !check_selection(c, e))

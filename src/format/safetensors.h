@@ -90,6 +90,15 @@ bool st_read_f64(const struct st_tensor *t, int64_t begin, int64_t n, double *ds
 bool st_read_f16(const struct st_tensor *t, int64_t begin, int64_t n, uint16_t *dst,
                  struct err *e) MUST_CHECK;
 
+/* Where the numbers of some tensors lie, all taken together (safetensors_spread.c). */
+struct st_spread {
+    int64_t n;
+    double median;
+    double negative; /* the share of numbers below 0 */
+};
+bool st_spread(const struct st_tensor *const *tensors, int64_t n_tensors, struct st_spread *out,
+               struct err *e) MUST_CHECK;
+
 /* A writer for outputs and tests: add tensors, then write all at once. Data is borrowed until the write. */
 struct st_writer;
 struct st_writer *st_writer_new(void);

@@ -154,17 +154,57 @@ static bool layer_vector(struct reference *r, int64_t layer, const char *name, i
     return reference_require_vector(r, layer_name(r, layer, name), n, out, e);
 }
 
-/* A norm's weight, which is stored minus one. */
-static bool norm_vector(struct reference *r, const char *name, int64_t n, const float **out, struct err *e)
+/* A norm's weight, which is stored minus one but in files for MLX. */
+static bool norm_vector(struct reference *r, const struct qwen3_5 *q, const char *name, int64_t n,
+                        const float **out, struct err *e)
 {
     const float *stored;
     if (!reference_require_vector(r, name, n, &stored, e))
         return false;
     float *weight = ARENA_ARRAY(r->parts->arena, float, n);
     for (int64_t i = 0; i < n; i++)
-        weight[i] = reference_constant(r, 1.0 + (double)stored[i]);
+        weight[i] = reference_constant(r, (q->norms_hold_one ? 0.0 : 1.0) + (double)stored[i]);
     *out = weight;
     return true;
+}
+
+/* Published files have the layer's convolution as [channels, 1, taps], files for MLX as [channels, taps, 1]. */
+static bool has_mlx_convolution(const struct reference *r, const struct qwen3_5 *q, int64_t i)
+{
+    const struct st_tensor *t =
+        checkpoint_find(r->parts->names, layer_name(r, i, "linear_attn.conv1d.weight"));
+    return t && t->rank == 3 && t->shape[1] == q->kernel && t->shape[2] == 1;
+}
+
+/* Whether norms hold the 1, by the layers' norms: gains are positive and nearer to 1 than to 0, gains minus one are not.
+ * What the file says must agree, since the wrong reading would be a model that nobody trained. */
+static bool judge_norms(struct reference *r, struct qwen3_5 *q, struct err *e)
+{
+    static const char *const names[] = {"input_layernorm.weight", "post_attention_layernorm.weight"};
+    int64_t n = 0, n_negative = 0, n_large = 0, n_twice = 0;
+    bool mlx_layout = false;
+    const char *format = safetensors_metadata(r->parts->tensors, "format");
+    for (int64_t i = 0; i < 2 * r->n_layers; i++) {
+        const float *stored;
+        if (!layer_vector(r, i / 2, names[i % 2], r->hidden_size, &stored, e))
+            return false;
+        for (int64_t k = 0; k < r->hidden_size; k++) {
+            n++;
+            n_negative += stored[k] < 0;
+            n_large += stored[k] > 0.5f;
+            n_twice += stored[k] >= 1.5f;
+        }
+        mlx_layout = mlx_layout || (!q->layers[i / 2].is_full && has_mlx_convolution(r, q, i / 2));
+    }
+    q->norms_hold_one = 2 * n_large > n && 20 * n_negative <= n;
+    bool says_so = mlx_layout || (format && strcmp(format, "mlx") == 0);
+    return (q->norms_hold_one ? says_so && 2 * n_twice <= n : !mlx_layout) ||
+           err_set(e, ERR_FORMAT,
+                   "%s: %.0f %% of the layers' norm weights are above 0.5, %.0f %% negative; expected "
+                   "numbers around 0 "
+                   "as published, or around 1 in a file that says it was written for MLX",
+                   r->parts->tensors->path, 100.0 * (double)n_large / (double)n,
+                   100.0 * (double)n_negative / (double)n);
 }
 
 static bool find_full(struct reference *r, const struct qwen3_5 *q, bool biases, int64_t i,
@@ -180,8 +220,8 @@ static bool find_full(struct reference *r, const struct qwen3_5 *q, bool biases,
            layer_weight(r, i, "self_attn.k_proj.weight", kv_width, h, &f->key, e) &&
            layer_weight(r, i, "self_attn.v_proj.weight", kv_width, h, &f->value, e) &&
            layer_weight(r, i, "self_attn.o_proj.weight", h, width, &f->output, e) &&
-           norm_vector(r, layer_name(r, i, "self_attn.q_norm.weight"), q->head_dim, &f->query_norm, e) &&
-           norm_vector(r, layer_name(r, i, "self_attn.k_norm.weight"), q->head_dim, &f->key_norm, e);
+           norm_vector(r, q, layer_name(r, i, "self_attn.q_norm.weight"), q->head_dim, &f->query_norm, e) &&
+           norm_vector(r, q, layer_name(r, i, "self_attn.k_norm.weight"), q->head_dim, &f->key_norm, e);
 }
 
 static bool find_linear(struct reference *r, const struct qwen3_5 *q, int64_t i, struct linear_attention *l,
@@ -189,6 +229,10 @@ static bool find_linear(struct reference *r, const struct qwen3_5 *q, int64_t i,
 {
     int64_t h = r->hidden_size, width = q->n_v * q->d_v, conv_shape[3] = {q->conv_dim, 1, q->kernel};
     const struct st_tensor *conv;
+    if (has_mlx_convolution(r, q, i)) {
+        conv_shape[1] = q->kernel;
+        conv_shape[2] = 1;
+    }
     float *taps;
     if (!layer_weight(r, i, "linear_attn.in_proj_qkv.weight", q->conv_dim, h, &l->qkv, e) ||
         !layer_weight(r, i, "linear_attn.in_proj_z.weight", width, h, &l->z, e) ||
@@ -209,8 +253,8 @@ static bool find_layer(struct reference *r, const struct qwen3_5 *q, bool biases
 {
     struct qwen3_5_layer *l = &q->layers[i];
     const char *post_norm = "post_attention_layernorm.weight";
-    return norm_vector(r, layer_name(r, i, "input_layernorm.weight"), r->hidden_size, &l->input_norm, e) &&
-           norm_vector(r, layer_name(r, i, post_norm), r->hidden_size, &l->post_norm, e) &&
+    return norm_vector(r, q, layer_name(r, i, "input_layernorm.weight"), r->hidden_size, &l->input_norm, e) &&
+           norm_vector(r, q, layer_name(r, i, post_norm), r->hidden_size, &l->post_norm, e) &&
            (l->is_full ? find_full(r, q, biases, i, &l->full, e) : find_linear(r, q, i, &l->linear, e)) &&
            reference_qwen3_5_find_mlp(r, q, i, l, e);
 }
@@ -224,7 +268,7 @@ static bool open_qwen3_5(struct reference *r, struct err *e)
     if (!read_settings(r, q, &tied, &biases, e) ||
         !reference_require(r, "model.embed_tokens.weight", r->vocab_size, r->hidden_size, &q->embeddings,
                            e) ||
-        !norm_vector(r, "model.norm.weight", r->hidden_size, &q->norm, e))
+        !judge_norms(r, q, e) || !norm_vector(r, q, "model.norm.weight", r->hidden_size, &q->norm, e))
         return false;
     /* A stored head is used whatever tie_word_embeddings says, as the published code does. */
     p->head = q->embeddings;

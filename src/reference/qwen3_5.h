@@ -42,6 +42,7 @@ struct qwen3_5 {
     bool is_moe;
     int64_t n_experts, n_chosen, expert_size, shared_size;
     float eps;
+    bool norms_hold_one; /* files for MLX have the 1 in them */
     struct reference_rope rope;
     const struct st_tensor *embeddings;
     const float *norm;
