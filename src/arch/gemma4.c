@@ -41,8 +41,7 @@ static void split_root(double root, bool is_bf16, double *in_table, double *left
 }
 
 /* Rows of a table [rows, columns] at the ids, times the root of a size; placeholders have the row of the padding id.
- * Elements times the root would each be rounded
- * to fp16 for themselves; this way what the root loses is one factor for all, which costs the least, and the product is
+ * Elements times the root would each be rounded to fp16 for themselves; this way what the root loses is one factor for all, which costs the least, and the product is
  * rounded once like a table's element. */
 static struct mil_var *scaled_rows(const struct gemma4 *g, struct mil_builder *b, struct mil_model *out,
                                    const struct st_tensor *t, int64_t rows, int64_t size, struct mil_var *ids,

@@ -294,8 +294,7 @@ static bool read_placeholders(struct arch_model *m, struct gemma4 *g, const char
     return g->n_placeholders == 0 || (g->padding_id >= 0 && g->padding_id < m->vocab_size) ||
            err_set(e, ERR_FORMAT,
                    "%s: key text_config.pad_token_id: expected an id of the vocabulary (it is embedded in "
-                   "place of "
-                   "images, audio and video), found %lld",
+                   "place of images, audio and video), found %lld",
                    where, (long long)g->padding_id);
 }
 
