@@ -3,7 +3,8 @@
 # Without compiler, emulator or libraries it says so and does nothing.
 set -eu
 jobs=${1:-2}
-libraries="libcjson-dev libyaml-dev libprotobuf-c-dev libpcre2-dev libutf8proc-dev libcmocka-dev"
+# The libraries of install-deps.sh, for the other processor.
+libraries=$(grep -o 'lib[a-z0-9-]*-dev' "$(dirname "$0")/install-deps.sh" | grep -v -e libc6 -e libclang)
 needed="gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static libc6:arm64"
 for library in $libraries; do
     needed="$needed $library:arm64"

@@ -37,10 +37,11 @@ struct arch_model {
     struct arch_settings settings;
     /* common numbers, filled by the family */
     int64_t hidden_size, n_layers, vocab_size;
-    int64_t per_layer_inputs; /* width of the chunks' fifth input; 0: they have none */
-    bool *tensor_used;        /* [tensors->n_tensors]: what the programs took */
-    const void *own;          /* the family's own parsed configuration */
-    const char *note;         /* what is special about how the checkpoint was read; NULL: nothing */
+    int64_t per_layer_inputs;                 /* width of the chunks' fifth input; 0: they have none */
+    bool *tensor_used;                        /* [tensors->n_tensors]: what the programs took */
+    bool knows_exact_norms, knows_exact_topk; /* the settings of these names change its programs */
+    const void *own;                          /* the family's own parsed configuration */
+    const char *note; /* what is special about how the checkpoint was read; NULL: nothing */
 };
 
 struct arch_family {

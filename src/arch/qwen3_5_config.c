@@ -350,6 +350,9 @@ bool qwen3_5_open(struct arch_model *m, struct err *e)
 {
     struct qwen3_5 *q = ARENA_NEW(m->arena, struct qwen3_5);
     m->own = q;
-    return read_config(m, q, e) && check_chunk_size(&m->settings, e) && find_tensors(m, q, e) &&
-           judge_norms(m, q, e);
+    m->knows_exact_norms = true;
+    if (!read_config(m, q, e))
+        return false;
+    m->knows_exact_topk = q->is_moe;
+    return check_chunk_size(&m->settings, e) && find_tensors(m, q, e) && judge_norms(m, q, e);
 }

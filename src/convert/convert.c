@@ -162,6 +162,16 @@ static void warn_about_context(const struct conversion *c)
                  positions->valuedouble);
 }
 
+static void warn_about_options(const struct conversion *c)
+{
+    const struct arch_model *m = c->model;
+    if (m->settings.exact_norms && !m->knows_exact_norms)
+        log_warn(c->options->log, "--exact-norms changes nothing: norms of %s have one constant",
+                 m->family->name);
+    if (m->settings.exact_topk && !m->knows_exact_topk)
+        log_warn(c->options->log, "--exact-topk changes nothing: the model has no experts");
+}
+
 /* ---- parts ---- */
 
 static bool select_item(struct convert_selection *s, const char *item, size_t n, struct err *e)
@@ -522,6 +532,7 @@ static bool run(struct conversion *c, struct convert_report *report, struct err 
     c->prefix = o->prefix ? o->prefix : c->model->family->default_prefix;
     checkpoint_say(c->tensors, c->config, o->checkpoint, o->log);
     warn_about_context(c);
+    warn_about_options(c);
     if (c->model->note)
         log_warn(o->log, "%s", c->model->note);
     warn_about_quantization(o);
