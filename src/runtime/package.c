@@ -325,18 +325,18 @@ bool package_tokenizer(const struct package *p, struct tokenizer **out, struct e
 
 void package_add_tokenizer_eos(struct package *p, const struct tokenizer *t)
 {
-    cJSON *config = NULL;
-    const char *token = NULL;
-    if (!read_optional_json(p, "tokenizer_config.json", &config, NULL))
-        return;
-    const cJSON *item = json_get(config, "eos_token");
-    if (cJSON_IsObject(item)) /* an added token written out: {"content": "...", ...} */
-        item = json_get(item, "content");
-    if (cJSON_IsString(item))
-        token = item->valuestring;
-    if (token)
-        add_eos(p, (double)tokenizer_id(t, token));
-    cJSON_Delete(config);
+    static const char *const names[] = {"tokenizer_config.json", "special_tokens_map.json"};
+    for (int i = 0; i < 2; i++) {
+        cJSON *config = NULL;
+        if (!read_optional_json(p, names[i], &config, NULL))
+            continue;
+        const cJSON *item = json_get(config, "eos_token");
+        if (cJSON_IsObject(item)) /* an added token written out: {"content": "...", ...} */
+            item = json_get(item, "content");
+        if (cJSON_IsString(item))
+            add_eos(p, (double)tokenizer_id(t, item->valuestring));
+        cJSON_Delete(config);
+    }
 }
 
 void package_add_stop(struct package *p, int32_t id)

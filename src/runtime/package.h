@@ -19,7 +19,7 @@ struct package {
     int n_warnings;
     char **warnings; /* a sentence each about what is wrong in these files and does not matter to running */
     int n_eos;
-    int32_t *eos; /* stop ids: of generation_config.json, config.json and tokenizer_config.json */
+    int32_t *eos; /* stop ids: of generation_config.json, config.json and the tokenizer's files */
 };
 
 /* path: the folder, or its meta.yaml. A checkpoint, a single model or anything else: an error that says what
@@ -30,7 +30,7 @@ void package_close(struct package *p); /* accepts NULL */
 bool package_tokenizer(const struct package *p, struct tokenizer **out, struct err *e) MUST_CHECK;
 /* Adds a stop id; one that is there already changes nothing. */
 void package_add_stop(struct package *p, int32_t id);
-/* Adds the id of the tokenizer's own eos_token to the stop ids. */
+/* Adds the id of the tokenizer's own eos_token (tokenizer_config.json, special_tokens_map.json) to the stop ids. */
 void package_add_tokenizer_eos(struct package *p, const struct tokenizer *t);
 bool package_is_eos(const struct package *p, int32_t id);
 

@@ -320,6 +320,13 @@ static void test_stop_id_of_the_tokenizer(void **state)
         package_add_tokenizer_eos(p, t);
         expect_eos(p, (int32_t[]){1995, 1997}, 2);
     }
+    /* older checkpoints say it in special_tokens_map.json alone */
+    for (int i = 0; i < 2; i++) {
+        struct package *p = with_configs("{\"eos_token_id\": 1995}", NULL, i ? "{}" : NULL);
+        put("special_tokens_map.json", configs[i]);
+        package_add_tokenizer_eos(p, t);
+        expect_eos(p, (int32_t[]){1995, 1997}, 2);
+    }
     static const char *const useless[] = {"{\"eos_token\": null}", "{\"eos_token\": \"<unknown>\"}", "{}",
                                           "damaged", "[1]"};
     for (int i = 0; i < 5; i++) {
