@@ -143,7 +143,9 @@ static struct value operate_ints(struct jinja *j, enum operator op, int64_t a, i
         result = is_over ? 0 : floor_divide(a, b);
         break;
     case OPERATOR_MODULO:
-        result = b == -1 ? 0 : a - floor_divide(a, b) * b;
+        result = b == -1 ? 0 : a % b; /* then with the sign of b */
+        if (result != 0 && (result < 0) != (b < 0))
+            result += b;
         break;
     default:
         return power_ints(j, a, b);
