@@ -4,22 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "format/checkpoint.h"
 
 #define CONFIG_BYTES_MAX ((size_t)16 << 20)
-
-/* Copied as they are when the checkpoint has them. */
-static const char *const copied_files[] = {
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "tokenizer.model",
-    "vocab.json",
-    "merges.txt",
-    "added_tokens.json",
-    "chat_template.jinja",
-    "special_tokens_map.json",
-    "preprocessor_config.json",
-    "generation_config.json",
-};
 
 /* What the file names say about weights: "_lut4", "_int8", "_int4", nothing for fp16. */
 static const char *suffix(char dst[16], const struct quant_spec *s)
@@ -122,21 +109,75 @@ static bool copy_config(const char *checkpoint, const char *folder, struct err *
     return ok;
 }
 
+static bool is_json(const char *path, struct err *e)
+{
+    cJSON *root = NULL;
+    bool ok = json_read_file(&root, path, CONFIG_BYTES_MAX, e);
+    cJSON_Delete(root);
+    return ok;
+}
+
+/* The templates of a folder, and nothing else that may be in it. */
+static bool copy_templates(const char *from, const char *to, struct err *e)
+{
+    struct path_list list = {0};
+    bool ok = path_list_read(&list, from, e) && folder_make(to, e);
+    for (size_t i = 0; i < list.n && ok; i++) {
+        char *source = path_join(from, list.names[i]), *target = path_join(to, list.names[i]);
+        if (has_suffix(source, CHECKPOINT_TEMPLATE_SUFFIX) && !path_is_folder(source))
+            ok = copy_file(source, target, e);
+        free(source);
+        free(target);
+    }
+    path_list_free(&list);
+    return ok;
+}
+
 bool convert_copy_files(const struct convert_options *o, const char *folder, bool *has_tokenizer,
                         struct err *e)
 {
     *has_tokenizer = false;
     bool ok = copy_config(o->checkpoint, folder, e);
-    for (size_t i = 0; i < sizeof copied_files / sizeof copied_files[0] && ok; i++) {
-        char *from = path_join(o->checkpoint, copied_files[i]), *to = path_join(folder, copied_files[i]);
-        if (path_exists(from)) {
-            ok = copy_file(from, to, e);
-            *has_tokenizer = *has_tokenizer || strcmp(copied_files[i], "tokenizer.json") == 0;
+    for (const struct checkpoint_file *f = checkpoint_files; f->name && ok; f++) {
+        char *from = path_join(o->checkpoint, f->name), *to = path_join(folder, f->name);
+        if (f->kind == CHECKPOINT_TEMPLATE_FOLDER) {
+            ok = !path_is_folder(from) || copy_templates(from, to, e);
+        } else if (path_exists(from)) {
+            ok = (f->kind != CHECKPOINT_SETTINGS || is_json(from, e)) && copy_file(from, to, e);
+            *has_tokenizer = *has_tokenizer || strcmp(f->name, CHECKPOINT_TOKENIZER) == 0;
         }
         free(from);
         free(to);
     }
     return ok;
+}
+
+/* Of a file, or of the files in a folder of templates. */
+static uint64_t bytes_at(const char *path, enum checkpoint_file_kind kind)
+{
+    struct path_list list = {0};
+    int64_t bytes = kind == CHECKPOINT_TEMPLATE_FOLDER ? 0 : file_bytes(path);
+    uint64_t sum = bytes > 0 ? (uint64_t)bytes : 0;
+    if (kind == CHECKPOINT_TEMPLATE_FOLDER && path_is_folder(path) && path_list_read(&list, path, NULL)) {
+        for (size_t i = 0; i < list.n; i++) {
+            char *file = path_join(path, list.names[i]);
+            sum += bytes_at(file, CHECKPOINT_COPIED);
+            free(file);
+        }
+    }
+    path_list_free(&list);
+    return sum;
+}
+
+uint64_t convert_copied_bytes(const char *checkpoint)
+{
+    uint64_t sum = 0;
+    for (const struct checkpoint_file *f = checkpoint_files; f->name; f++) {
+        char *path = path_join(checkpoint, f->name);
+        sum += bytes_at(path, f->kind);
+        free(path);
+    }
+    return sum;
 }
 
 /* ---- meta.yaml ---- */

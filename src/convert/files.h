@@ -4,9 +4,10 @@
 
 #include "convert/convert.h"
 
-/* config.json of the source with tokenizer_class, the tokenizer's files, generation_config.json. */
+/* config.json of the source with tokenizer_class, and checkpoint_files. */
 bool convert_copy_files(const struct convert_options *o, const char *folder, bool *has_tokenizer,
                         struct err *e) MUST_CHECK;
+uint64_t convert_copied_bytes(const char *checkpoint); /* of checkpoint_files, about */
 bool convert_write_meta(const struct convert_options *o, const struct arch_model *m, const char *prefix,
                         const char *folder, struct err *e) MUST_CHECK;
 /* Names of the parts' files without extension, heap. */

@@ -28,6 +28,29 @@ bool checkpoint_missing(const struct checkpoint_names *n, const char *name, int 
 /* The name of the first tensor of the text model or its head whose name holds `part`, NULL for none. */
 const char *checkpoint_find_part(const struct checkpoint_names *n, const char *part);
 
+/* ---- checkpoint_files.c ---- */
+
+#define CHECKPOINT_TOKENIZER "tokenizer.json"
+#define CHECKPOINT_TOKENIZER_CONFIG "tokenizer_config.json"
+#define CHECKPOINT_SPECIAL_TOKENS "special_tokens_map.json"
+#define CHECKPOINT_GENERATION "generation_config.json"
+#define CHECKPOINT_TEMPLATE "chat_template.jinja"
+#define CHECKPOINT_TEMPLATE_JSON "chat_template.json"
+#define CHECKPOINT_TEMPLATES "additional_chat_templates" /* NAME.jinja */
+#define CHECKPOINT_TEMPLATE_SUFFIX ".jinja"
+
+enum checkpoint_file_kind {
+    CHECKPOINT_COPIED,
+    CHECKPOINT_SETTINGS,       /* JSON that text depends on: a damaged one is an error */
+    CHECKPOINT_TEMPLATE_FOLDER /* of files that end with CHECKPOINT_TEMPLATE_SUFFIX */
+};
+struct checkpoint_file {
+    const char *name;
+    enum checkpoint_file_kind kind;
+};
+/* All files but config.json and the weights that a package has when the checkpoint has them; ends with a NULL name. */
+extern const struct checkpoint_file checkpoint_files[];
+
 /* ---- checkpoint_layout.c ---- */
 
 /* ERR_UNSUPPORTED for a folder with nothing but an adapter. */

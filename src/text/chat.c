@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "format/checkpoint.h"
 #include "format/json.h"
 #include "text/utf8.h"
 
@@ -151,8 +152,8 @@ static bool finish(struct chat_template *t, struct err *e)
         return err_set(e, ERR_LIMIT, "%s: special tokens of more than %zu bytes", t->where, MAX_CONFIG_BYTES);
     if (t->n == 0)
         return err_set(e, ERR_FORMAT,
-                       "%s: no chat template: expected chat_template.jinja, or chat_template in "
-                       "tokenizer_config.json",
+                       "%s: no chat template: expected " CHECKPOINT_TEMPLATE
+                       ", or chat_template in " CHECKPOINT_TOKENIZER_CONFIG " or " CHECKPOINT_TEMPLATE_JSON,
                        t->where);
     return true;
 }
@@ -194,11 +195,11 @@ static bool add_folder(struct chat_template *t, const char *folder, struct err *
     struct path_list names = {0};
     bool ok = path_list_read(&names, folder, e);
     for (size_t i = 0; ok && i < names.n; i++) {
-        if (!has_suffix(names.names[i], ".jinja"))
+        if (!has_suffix(names.names[i], CHECKPOINT_TEMPLATE_SUFFIX))
             continue;
         char *path = path_join(folder, names.names[i]);
         char *name = xstrdup(names.names[i]);
-        name[strlen(name) - strlen(".jinja")] = '\0';
+        name[strlen(name) - strlen(CHECKPOINT_TEMPLATE_SUFFIX)] = '\0';
         ok = add_file(t, name, path, e);
         free(name);
         free(path);
@@ -223,11 +224,10 @@ static bool add_config(struct chat_template *t, const char *path, bool with_temp
 bool chat_template_open(struct chat_template **out, const char *folder, struct err *e)
 {
     struct chat_template *t = template_new(folder);
-    char *jinja = path_join(folder, "chat_template.jinja"),
-         *more = path_join(folder, "additional_chat_templates");
-    char *config = path_join(folder, "tokenizer_config.json"),
-         *map = path_join(folder, "special_tokens_map.json");
-    char *processor = path_join(folder, "chat_template.json");
+    char *jinja = path_join(folder, CHECKPOINT_TEMPLATE), *more = path_join(folder, CHECKPOINT_TEMPLATES);
+    char *config = path_join(folder, CHECKPOINT_TOKENIZER_CONFIG),
+         *map = path_join(folder, CHECKPOINT_SPECIAL_TOKENS);
+    char *processor = path_join(folder, CHECKPOINT_TEMPLATE_JSON);
     bool ok = (!path_exists(jinja) || add_file(t, "default", jinja, e)) &&
               (!path_is_folder(more) || add_folder(t, more, e)) && add_config(t, map, false, e) &&
               add_config(t, config, true, e) && add_config(t, processor, true, e) && finish(t, e);
