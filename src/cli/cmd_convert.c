@@ -158,7 +158,7 @@ int cmd_convert(struct cli *c, int argc, char **argv)
         {"--lut-ffn-mixed", CLI_STRING, &texts.mixed, "BITS",
          "with --lut-ffn: the next width for the most sensitive weights, BITS on average"},
         {"--calibration", CLI_STRING, &texts.calibration, "FILE",
-         "text on which --lut-ffn-mixed measures what each weight's width costs"},
+         "text (@FILE: token ids) on which --lut-ffn-mixed measures what each weight's width costs"},
         {"--quant-ffn", CLI_STRING, &texts.quant[1], "KIND",
          "int8, int8,tensor or int4,B instead of a palette (not for the Neural Engine)"},
         {"--quant-head", CLI_STRING, &texts.quant[2], "KIND", "the same for the LM head"},

@@ -258,37 +258,40 @@ static bool list_chunk(struct measurement *x, struct arch_model *m, int i_chunk,
     return true;
 }
 
+/* The ids of the calibration text, by the checkpoint's tokenizer. */
+static bool encode_text(const char *from, const char *checkpoint, struct ids *ids, struct err *e)
+{
+    struct tokenizer *t = NULL;
+    char *text = NULL;
+    size_t bytes = strlen(mixed_calibration_text);
+    bool ok =
+        tokenizer_open(&t, checkpoint, e) ||
+        err_wrap(e, "mixed widths are measured on a text, for which the checkpoint's tokenizer is needed, or "
+                    "on ids (--calibration @FILE)");
+    ok = ok && (!from || cli_read_text(from, &text, &bytes, TEXT_BYTES_MAX, e)) &&
+         tokenizer_encode(t, from ? text : mixed_calibration_text, bytes, true, ids, e);
+    free(text);
+    tokenizer_free(t);
+    return ok;
+}
+
 static bool read_tokens(struct measurement *x, const struct arch_model *m, struct err *e)
 {
     const char *from = x->mixed->calibration;
-    struct tokenizer *t = NULL;
-    char *text = NULL;
-    size_t bytes = 0, n_max = MIXED_TOKENS_MAX;
-    bool ok = false;
-    if (!tokenizer_open(&t, m->checkpoint, e)) {
-        err_wrap(e, "mixed widths are measured on a text, for which the checkpoint's tokenizer is needed");
-        goto done;
-    }
-    if (from && !cli_read_text(from, &text, &bytes, TEXT_BYTES_MAX, e))
-        goto done;
-    if (!tokenizer_encode(t, from ? text : mixed_calibration_text,
-                          from ? bytes : strlen(mixed_calibration_text), true, &x->ids, e))
-        goto done;
-    if (x->ids.n < 2) {
-        err_set(e, ERR_USAGE, "%s: expected a text of some words, found %zu tokens",
-                from ? from : "the calibration text", x->ids.n);
-        goto done;
-    }
+    size_t n_max = MIXED_TOKENS_MAX;
+    bool is_ids = from && from[0] == '@';
+    if (!(is_ids ? cli_read_ids(from, &x->ids.p, &x->ids.n, e)
+                 : encode_text(from, m->checkpoint, &x->ids, e)))
+        return false;
+    if (x->ids.n < 2)
+        return err_set(e, ERR_USAGE, "%s: expected a text of some words, found %zu token%s",
+                       from ? from : "the calibration text", x->ids.n, x->ids.n == 1 ? "" : "s");
     if (n_max > (size_t)x->reference->max_positions)
         n_max = (size_t)x->reference->max_positions;
     if (x->ids.n > n_max)
         x->ids.n = n_max;
     x->mixed->choices.n_tokens = (int64_t)x->ids.n;
-    ok = true;
-done:
-    free(text);
-    tokenizer_free(t);
-    return ok;
+    return true;
 }
 
 /* The mean over rows of squares of differences by squares of values. */

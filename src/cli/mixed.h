@@ -14,7 +14,7 @@
 #define MIXED_TOKENS_MAX 512
 
 struct mixed {
-    const char *calibration; /* file, "-" for stdin; NULL: a text of our own */
+    const char *calibration; /* file, "-" for stdin, "@FILE" with ids; NULL: a text of our own */
     struct quant_spec spec;  /* of the narrow width */
     double mean_bits;        /* allowed */
     int n_threads;           /* 0: all */

@@ -33,7 +33,28 @@ printf 'Z' >one.txt
 expect 2 "expected a text of some words" "$MILKIT" convert qwen3-bias -o o --lut-ffn 4 --lut-ffn-mixed 4.5 --calibration one.txt
 expect 2 "below 413" "$MILKIT" convert qwen3-bias -o o --lut-ffn 4 --lut-ffn-mixed 4.5
 expect 1 "tokenizer is needed" "$MILKIT" convert "$gqa8" -o o --lut-ffn 4 --lut-ffn-mixed 4.5
+# Ids instead of a text.
+printf '7' >one.ids
+printf '7, x' >bad.ids
+printf '7 299 300' >large.ids
+expect 2 "found 1 token" "$MILKIT" convert "$gqa8" -o o --lut-ffn 4 --lut-ffn-mixed 4.5 --calibration @one.ids
+expect 4 "found 'x'" "$MILKIT" convert "$gqa8" -o o --lut-ffn 4 --lut-ffn-mixed 4.5 --calibration @bad.ids
+expect 2 "below 300" "$MILKIT" convert "$gqa8" -o o --lut-ffn 4 --lut-ffn-mixed 4.5 --calibration @large.ids
+expect 1 "missing.ids" "$MILKIT" convert "$gqa8" -o o --lut-ffn 4 --lut-ffn-mixed 4.5 --calibration @missing.ids
 [ -z "$(find . -maxdepth 1 -name 'o' -o -maxdepth 1 -name '.o.tmp*')" ] || fail "a refused call left something"
+
+# ---- ids ----
+# The ids of a text choose what the text chooses.
+"$MILKIT" tokenize "$tiny" "$(cat odd.txt)" --special --ids >odd.ids || fail "no ids of the text"
+# shellcheck disable=SC2086
+expect_stderr 0 "weights of the layers have 6 bits" "$MILKIT" convert qwen3-bias -o by_text $options
+# shellcheck disable=SC2086
+expect_stderr 0 "weights of the layers have 6 bits" "$MILKIT" convert qwen3-bias -o by_ids $options --calibration @odd.ids
+[ -f by_ids/meta.yaml ] && diff -r by_text by_ids >out.txt || fail "ids and their text choose otherwise: $(head -3 out.txt)"
+rm -rf by_text by_ids
+printf '3 5 7 11 13 17 19 23 29 31 37 41' >some.ids
+expect_stderr 0 "weights of the layers have" "$MILKIT" convert "$gqa8" -o no_tokenizer --lut-ffn 4 --lut-ffn-mixed 4.5 --calibration @some.ids
+rm -rf no_tokenizer
 
 # ---- the package and what is said about it ----
 # shellcheck disable=SC2086
