@@ -13,7 +13,7 @@
 
 struct convert_journal {
     char *folder, *path;
-    cJSON *root; /* {"parts": [{"name", "files": [{"path", "bytes", "hash"}], "report"}]} */
+    cJSON *parts; /* [{"name", "files": [{"path", "bytes", "hash"}], "report"}], the file's "parts" */
 };
 
 /* ---- key ---- */
@@ -207,15 +207,14 @@ static cJSON *list_files(const struct convert_part *p, enum convert_format forma
 struct convert_journal *convert_journal_open(const char *folder)
 {
     struct convert_journal *j = xcalloc(1, sizeof *j);
+    cJSON *root = NULL;
     j->folder = xstrdup(folder);
     j->path = path_join(folder, CONVERT_JOURNAL_NAME);
-    if (path_exists(j->path) && !json_read_file(&j->root, j->path, JOURNAL_BYTES_MAX, NULL))
-        j->root = NULL;
-    if (!cJSON_IsArray(json_get(j->root, "parts"))) {
-        cJSON_Delete(j->root);
-        j->root = cJSON_CreateObject();
-        cJSON_AddArrayToObject(j->root, "parts");
-    }
+    if (path_exists(j->path) && !json_read_file(&root, j->path, JOURNAL_BYTES_MAX, NULL))
+        root = NULL;
+    const cJSON *parts = json_get(root, "parts");
+    j->parts = cJSON_IsArray(parts) ? cJSON_DetachItemViaPointer(root, (cJSON *)parts) : cJSON_CreateArray();
+    cJSON_Delete(root);
     return j;
 }
 
@@ -223,15 +222,15 @@ void convert_journal_close(struct convert_journal *j)
 {
     if (!j)
         return;
-    cJSON_Delete(j->root);
+    cJSON_Delete(j->parts);
     free(j->folder);
     free(j->path);
     free(j);
 }
 
-static const cJSON *find_part(const struct convert_journal *j, const char *name)
+static cJSON *find_part(const struct convert_journal *j, const char *name)
 {
-    for (const cJSON *part = json_get(j->root, "parts")->child; part; part = part->next) {
+    for (cJSON *part = j->parts->child; part; part = part->next) {
         const cJSON *found = json_get(part, "name");
         if (cJSON_IsString(found) && strcmp(found->valuestring, name) == 0)
             return part;
@@ -241,7 +240,7 @@ static const cJSON *find_part(const struct convert_journal *j, const char *name)
 
 int convert_journal_parts(const struct convert_journal *j)
 {
-    return j ? cJSON_GetArraySize(json_get(j->root, "parts")) : 0;
+    return j ? cJSON_GetArraySize(j->parts) : 0;
 }
 
 bool convert_journal_take(const struct convert_journal *j, struct convert_part *p, enum convert_format format)
@@ -263,29 +262,27 @@ bool convert_journal_take(const struct convert_journal *j, struct convert_part *
 bool convert_journal_add(struct convert_journal *j, const struct convert_part *p, enum convert_format format,
                          struct err *e)
 {
-    cJSON *parts = cJSON_GetObjectItemCaseSensitive(j->root, "parts");
-    cJSON *files = list_files(p, format, j->folder, e), *report = NULL;
+    cJSON *files = list_files(p, format, j->folder, e), *report = NULL, *old;
     if (!files)
         return false;
     if (!json_parse(&report, p->report, strlen(p->report), "report", e)) {
         cJSON_Delete(files);
         return false;
     }
-    int i = 0;
-    for (cJSON *old = parts->child; old; old = old->next, i++) {
-        if (old == find_part(j, p->name)) {
-            cJSON_DeleteItemFromArray(parts, i);
-            break;
-        }
-    }
-    cJSON *part = cJSON_CreateObject();
+    while ((old = find_part(j, p->name)))
+        cJSON_Delete(cJSON_DetachItemViaPointer(j->parts, old));
+    cJSON *part = cJSON_CreateObject(), *root = cJSON_CreateObject();
     cJSON_AddStringToObject(part, "name", p->name);
     cJSON_AddItemToObject(part, "files", files);
     cJSON_AddItemToObject(part, "report", report);
-    cJSON_AddItemToArray(parts, part);
-    char *text = cJSON_PrintUnformatted(j->root);
+    cJSON_AddItemToArray(j->parts, part);
+    cJSON_AddItemReferenceToObject(root, "parts", j->parts);
+    char *text = cJSON_PrintUnformatted(root);
     bool ok = text ? file_write(j->path, text, strlen(text), e) : err_set(e, ERR_NOMEM, "out of memory");
+    if (!ok)
+        cJSON_Delete(cJSON_DetachItemViaPointer(j->parts, part));
     cJSON_free(text);
+    cJSON_Delete(root);
     return ok;
 }
 
