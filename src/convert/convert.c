@@ -12,8 +12,8 @@
 #define DEFAULT_CONTEXT 512
 #define DEFAULT_BATCH 64
 #define DEFAULT_SPLIT 16
-/* Programs, tokenizer and the like, beside the weights. */
-#define OTHER_BYTES ((uint64_t)64 << 20)
+/* What an op of a program takes in each of its forms, about, and its share of settings and metadata. */
+#define OP_BYTES 2048
 /* Of a weight file: what devices load, and what leaves room below it. */
 #define IOS_BYTES_MAX ((uint64_t)1 << 30)
 #define MACOS_BYTES_MAX ((uint64_t)2 << 30)
@@ -119,12 +119,21 @@ static bool check_report(const struct convert_options *o, struct err *e)
     return ok;
 }
 
-static bool check_space(const struct conversion *c, uint64_t weight_bytes, struct err *e)
+static uint64_t program_bytes(const struct conversion *c, const struct convert_part *p)
+{
+    uint64_t n_ops = 0;
+    for (int i = 0; i < p->model->program->n_functions; i++)
+        n_ops += (uint64_t)p->model->program->functions[i]->block->n_ops;
+    return n_ops * OP_BYTES * (c->options->format == CONVERT_BOTH ? 2 : 1);
+}
+
+/* needed: of weights and programs */
+static bool check_space(const struct conversion *c, uint64_t needed, struct err *e)
 {
     char *parent = path_folder(c->options->output);
     int64_t free_bytes = disk_free_bytes(parent);
     free(parent);
-    uint64_t needed = weight_bytes + OTHER_BYTES;
+    needed += c->only.meta ? convert_copied_bytes(c->options->checkpoint) : 0;
     if (free_bytes < 0 || (uint64_t)free_bytes >= needed)
         return true;
     return err_set(e, ERR_IO, "%s: the package needs about %.1f MB, the disk has %.1f MB left",
@@ -385,11 +394,11 @@ static bool check_specs(const struct convert_options *o, struct err *e)
     return true;
 }
 
-/* Takes finished parts over; what is left to do, in bytes. */
-static void take_finished(struct conversion *c, struct convert_report *report, uint64_t *weight_bytes,
+/* Takes finished parts over; what is left to do, in bytes to write and of work. */
+static void take_finished(struct conversion *c, struct convert_report *report, uint64_t *write_bytes,
                           uint64_t *work_bytes)
 {
-    *weight_bytes = *work_bytes = 0;
+    *write_bytes = *work_bytes = 0;
     for (int i = 0; i < c->n_parts; i++) {
         struct convert_part *p = &c->parts[i];
         if (!p->is_wanted)
@@ -400,7 +409,7 @@ static void take_finished(struct conversion *c, struct convert_report *report, u
             log_info(c->options->log, "%s: finished before, kept", p->name);
             convert_part_close_model(p);
         } else {
-            *weight_bytes += p->weight_bytes;
+            *write_bytes += p->weight_bytes + program_bytes(c, p);
             *work_bytes += p->work_bytes;
         }
     }
@@ -487,9 +496,9 @@ static bool write_package(struct conversion *c, struct convert_report *report, s
 {
     const struct convert_options *o = c->options;
     const char *folder = out_folder_path(c->folder);
-    uint64_t weight_bytes, work_bytes;
-    take_finished(c, report, &weight_bytes, &work_bytes);
-    if (!clear_unfinished(c, e) || !check_space(c, weight_bytes, e))
+    uint64_t write_bytes, work_bytes;
+    take_finished(c, report, &write_bytes, &work_bytes);
+    if (!clear_unfinished(c, e) || !check_space(c, write_bytes, e))
         return false;
     if (c->only.meta && (!convert_copy_files(o, folder, &report->has_tokenizer, e) ||
                          !convert_write_meta(o, c->model, c->prefix, folder, e)))
@@ -499,12 +508,17 @@ static bool write_package(struct conversion *c, struct convert_report *report, s
            convert_journal_remove(c->journal, e);
 }
 
-/* Finished parts stay for a run that resumes, when the user stopped this one or resumes already. */
+/* Finished parts stay for a run that resumes, when the user or the system (a full disk) stopped this one, or when it
+ * resumes already. */
 static void leave_work(struct conversion *c, struct err *e)
 {
     int n_finished = convert_journal_parts(c->journal);
-    if (c->folder && n_finished > 0 && (e->code == ERR_CANCELLED || c->options->resume)) {
+    bool is_stopped = e->code == ERR_CANCELLED || e->code == ERR_IO || c->options->resume;
+    if (c->folder && n_finished > 0 && is_stopped) {
         struct err why = *e;
+        /* What is not finished would only fill the disk. A failure changes nothing: the next run clears, too. */
+        if (why.code == ERR_IO)
+            (void)clear_unfinished(c, e);
         err_set(e, why.code, "%s; finished parts are kept (%d of %d), --resume goes on with them", why.msg,
                 n_finished, c->n_parts);
         out_folder_keep(c->folder);

@@ -2,7 +2,8 @@
  *
  * Weights go one at a time from the mapped checkpoint to the blob files, quantized on the way (in slices or
  * units over the threads); memory is bounded by the slices. The package is assembled under a temporary name
- * and renamed last; a failed run leaves nothing, an interrupted one its finished parts for a run that resumes.
+ * and renamed last; a failed run leaves nothing, an interrupted one (by the user, or by a system that refused, like a full
+ * disk) its finished parts for a run that resumes.
  */
 #ifndef MILKIT_CONVERT_CONVERT_H
 #define MILKIT_CONVERT_CONVERT_H

@@ -96,7 +96,19 @@ rm -rf both
 nothing_left both
 
 # ---- writes that fail ----
-# A limit on the size of files in every place: whatever write hits it, the run says so and leaves nothing.
+# What a refused write leaves: nothing, or finished parts alone, which is said, and which a run that resumes makes whole.
+stopped() {
+    local folder=${1%/*} name=${1##*/} left
+    left=$(find "$folder" -maxdepth 1 -name ".$name.tmp*")
+    [ ! -e "$1" ] || fail "a package is there after a failure"
+    if [ -z "$left" ]; then
+        ! grep -q -- "--resume" err.txt || fail "nothing is left to resume: $(tail -1 err.txt)"
+        return 1
+    fi
+    grep -q "finished parts are kept" err.txt || fail "left without a word: $left"
+    [ -f "$left/.finished.json" ] && [ ! -f "$left/meta.yaml" ] || fail "not only finished parts: $(ls -A "$left")"
+}
+# A limit on the size of files in every place: whatever write hits it, the run says so.
 largest=$(find whole -type f -printf '%k\n' | sort -n | tail -1)
 for limit in 1 2 5 12 30 60 100 150 220 300 400 $((largest - 8)); do
     (
@@ -105,8 +117,24 @@ for limit in 1 2 5 12 30 60 100 150 220 300 400 $((largest - 8)); do
         expect 1 "can't write" "$MILKIT" convert "$tiny" -o limited $options
         exit $failed
     ) || failed=1
-    nothing_left limited
+    stopped ./limited && rm -rf .limited.tmp*
 done
+# With small embeddings the head is what is refused, when all else is finished.
+small="$options --lut-embeddings 2 --format mlmodelc"
+# shellcheck disable=SC2086
+expect_stderr 0 "MB of weights" "$MILKIT" convert "$tiny" -o small $small --lut-head 8
+largest=$(find small -type f -printf '%k\n' | sort -n | tail -1)
+(
+    ulimit -f $((largest - 8))
+    # shellcheck disable=SC2086
+    expect 1 "finished parts are kept (4 of 5), --resume" "$MILKIT" convert "$tiny" -q -o limited $small --lut-head 8
+    exit $failed
+) || failed=1
+stopped ./limited || fail "no refused write came after a finished part"
+# shellcheck disable=SC2086
+expect_stderr 0 "4 of 5 parts were finished before" "$MILKIT" convert "$tiny" -o limited --resume $small --lut-head 8
+same small limited
+rm -rf small limited
 if [ "$(id -u)" = 0 ] && mkdir -p disk && mount -t tmpfs -o size=100m tmpfs disk 2>/dev/null; then
     # Filled up but for some room, in steps through the whole output.
     total=$(du -sk whole | cut -f1)
@@ -125,9 +153,16 @@ if [ "$(id -u)" = 0 ] && mkdir -p disk && mount -t tmpfs -o size=100m tmpfs disk
             same whole disk/package
         else
             grep -qE "can't|left" err.txt || fail "disk with $room KB: no reason: $(cat err.txt)"
-            nothing_left package disk
+            stopped disk/package || continue
+            rm -f disk/more disk/filler
+            # shellcheck disable=SC2086
+            expect_stderr 0 "finished before, kept" "$MILKIT" convert "$tiny" -o disk/package --resume $options
+            same whole disk/package
         fi
     done
+    # The room that is asked for is in proportion to what is written, not to what disks have.
+    umount disk && mount -t tmpfs -o size=8m tmpfs disk
+    expect_stderr 0 "MB of weights" "$MILKIT" convert "$bias" -o disk/small
     umount disk
 else
     echo "skipped: a disk that fills up needs root and mount"
