@@ -61,6 +61,18 @@ static bool add_config(cJSON *o, const char *folder, struct err *e)
     return ok;
 }
 
+/* What an index lists and can't be read. */
+static void add_absent(cJSON *o, const struct safetensors *s)
+{
+    cJSON *list = s->n_absent > 0 ? cJSON_AddArrayToObject(o, "absent") : NULL;
+    for (int i = 0; i < s->n_absent; i++) {
+        cJSON *one = cJSON_CreateObject();
+        cJSON_AddStringToObject(one, "name", s->absent[i].name);
+        cJSON_AddStringToObject(one, "file", s->absent[i].file);
+        cJSON_AddItemToArray(list, one);
+    }
+}
+
 bool inspect_checkpoint(cJSON *o, const char *path, struct err *e)
 {
     struct safetensors *s = NULL;
@@ -87,6 +99,7 @@ bool inspect_checkpoint(cJSON *o, const char *path, struct err *e)
         elements += (double)t->n_elems;
         free(file);
     }
+    add_absent(o, s);
     cJSON *totals = cJSON_AddObjectToObject(o, "totals");
     cJSON_AddNumberToObject(totals, "tensors", s->n_tensors);
     cJSON_AddNumberToObject(totals, "elements", elements);

@@ -244,6 +244,14 @@ static void print_tensors(FILE *f, const cJSON *o)
         }
         fputc('\n', f);
     }
+    cJSON_ArrayForEach(t, json_get(o, "absent"))
+    {
+        fputs("  ", f);
+        put(f, string_of(t, "name"));
+        fputs("  can't be read from ", f);
+        put(f, string_of(t, "file"));
+        fputc('\n', f);
+    }
     fprintf(f, "%.0f tensors, %.0f elements, ", number_of(totals, "tensors"), number_of(totals, "elements"));
     put_bytes(f, number_of(totals, "bytes"));
     put_dtypes(f, json_get(o, "dtypes"));

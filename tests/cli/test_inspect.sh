@@ -40,6 +40,8 @@ shows "records, " "$package/Data/com.apple.CoreML/weights/weight.bin"
 shows "checkpoint of model_type qwen3" "$DATA/models/qwen3-tiny"
 shows "model.norm.weight  BF16 [192]" "$DATA/models/qwen3-tiny/model.safetensors"
 shows "model-00002-of-00003.safetensors" "$DATA/models/qwen3-bias"
+cp -r "$DATA/models/qwen3-bias" partial && chmod -R u+w partial && rm partial/model-00002-of-00003.safetensors
+shows "can't be read from model-00002-of-00003.safetensors" partial
 shows "<|im_end|>" "$DATA/models/qwen3-tiny/tokenizer.json"
 
 mkdir package
