@@ -33,6 +33,7 @@ const char *checkpoint_find_part(const struct checkpoint_names *n, const char *p
 #define CHECKPOINT_TOKENIZER "tokenizer.json"
 #define CHECKPOINT_TOKENIZER_CONFIG "tokenizer_config.json"
 #define CHECKPOINT_SPECIAL_TOKENS "special_tokens_map.json"
+#define CHECKPOINT_ADDED_TOKENS "added_tokens.json"
 #define CHECKPOINT_GENERATION "generation_config.json"
 #define CHECKPOINT_TEMPLATE "chat_template.jinja"
 #define CHECKPOINT_TEMPLATE_JSON "chat_template.json"

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "format/checkpoint.h"
 #include "text/tokenizer_parts.h"
 #include "text/utf8.h"
 
@@ -46,7 +47,7 @@ void tokenizer_set_clean_up(struct tokenizer *t, bool clean_up)
 bool tokenizer_open(struct tokenizer **out, const char *path, struct err *e)
 {
     *out = NULL;
-    char *file = path_is_folder(path) ? path_join(path, "tokenizer.json") : xstrdup(path);
+    char *file = path_is_folder(path) ? path_join(path, CHECKPOINT_TOKENIZER) : xstrdup(path);
     struct map_file *map = NULL;
     bool ok = map_open(&map, file, e);
     if (ok && map->bytes > TOKENIZER_MAX_JSON_BYTES)

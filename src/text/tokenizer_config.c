@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "format/checkpoint.h"
 #include "text/tokenizer_parts.h"
 #include "text/utf8.h"
 
@@ -321,7 +322,7 @@ static bool push_tokens(struct tokenizer_config *c, const char *where, struct er
     if (!check_names(c->config, where, e) || !check_names(c->map, where, e) ||
         !check_names(json_get(c->config, extra), where, e) || !check_names(json_get(c->map, extra), where, e))
         return false;
-    if (!(decoder ? push_decoder(c, decoder, where, e) : push_added_file(c, "added_tokens.json", e)))
+    if (!(decoder ? push_decoder(c, decoder, where, e) : push_added_file(c, CHECKPOINT_ADDED_TOKENS, e)))
         return false;
     size_t n_listed = c->n;
     struct added_entry *scratch = xmalloc((n_listed / 2 + 1) * sizeof *scratch);
@@ -375,13 +376,13 @@ bool tokenizer_config_take(struct tokenizer_config *c, const char *where, struct
 
 bool tokenizer_config_read(struct tokenizer_config *c, const char *folder, struct err *e)
 {
-    static const char name[] = "tokenizer_config.json";
+    static const char name[] = CHECKPOINT_TOKENIZER_CONFIG;
     *c = (struct tokenizer_config){0};
     char *where = path_join(folder, name);
     bool ok = read_object(&c->config, folder, name, e);
     if (ok && !json_get(c->config, "added_tokens_decoder"))
-        ok = read_object(&c->map, folder, "special_tokens_map.json", e) &&
-             read_object(&c->added, folder, "added_tokens.json", e);
+        ok = read_object(&c->map, folder, CHECKPOINT_SPECIAL_TOKENS, e) &&
+             read_object(&c->added, folder, CHECKPOINT_ADDED_TOKENS, e);
     ok = ok && tokenizer_config_take(c, where, e);
     free(where);
     return ok;

@@ -47,7 +47,8 @@ for file in from/*.json from/additional_chat_templates/short.jinja; do
     cmp "$file" "to/${file#from/}" || fail "$file was not copied"
 done
 # Settings that text depends on must be readable.
-for file in tokenizer_config.json special_tokens_map.json chat_template.json; do
+echo '{}' >from/added_tokens.json
+for file in tokenizer_config.json special_tokens_map.json added_tokens.json chat_template.json; do
     cp from/$file kept.json
     echo '{"a": ' >from/$file
     expect 4 "$file" "$MILKIT" convert from -o broken -c 32 -b 8
