@@ -332,6 +332,10 @@ bool check_layers_new(struct check_layers **out, const struct model *m, struct r
     struct check_layers *l = xcalloc(1, sizeof *l);
     size_t n;
     *out = l;
+    if (m->is_monolithic)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "--layers: %s is one model from token ids to logits, which shows no layers",
+                       m->package->path);
     l->model = m;
     l->reference = r;
     l->n_layers = r->n_layers;

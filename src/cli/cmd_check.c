@@ -145,7 +145,7 @@ static bool check_sizes(const struct check *k, struct err *e)
     const struct reference *r = k->reference;
     int64_t n_layers = m->package->meta->num_layers;
     return same_size(k, "vocabulary size", m->vocab_size, r->vocab_size, e) &&
-           same_size(k, "hidden size", m->hidden_size, r->hidden_size, e) &&
+           (m->is_monolithic || same_size(k, "hidden size", m->hidden_size, r->hidden_size, e)) &&
            (n_layers == 0 || same_size(k, "number of layers", n_layers, r->n_layers, e));
 }
 
@@ -608,6 +608,7 @@ static bool run_check(struct check *k, struct err *e)
     bool ok = false;
     if (!check_options(k, e) || !cli_resolve(k->cli, &k->checkpoint, e) ||
         !package_options_open(k->cli, &k->package, &k->model, e) ||
+        !model_need_logits(k->model, "check", e) ||
         !reference_open(&k->reference, k->checkpoint, &options, e) || !check_sizes(k, e) ||
         !open_tokenizer(k, e) || !read_prompt(k, e) || !fit_context(k, e) ||
         !reference_session_new(&r, k->reference, (int64_t)k->n_prompt + k->n, e) ||

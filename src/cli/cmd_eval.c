@@ -217,7 +217,8 @@ int cmd_eval(struct cli *c, int argc, char **argv)
     bool ok = o.text || err_set(&e, ERR_USAGE, "expected --text FILE");
     ok = ok && (o.n_max >= 0 ||
                 err_set(&e, ERR_USAGE, "--tokens: expected 0 or more, found %lld", (long long)o.n_max));
-    ok = ok && package_options_open(c, &package, &m, &e) && evaluate(c, &package, m, &o, &e);
+    ok = ok && package_options_open(c, &package, &m, &e) && model_need_logits(m, "perplexity", &e) &&
+         evaluate(c, &package, m, &o, &e);
     model_close(m);
     return ok ? 0 : cli_fail(c, &e, NULL);
 }

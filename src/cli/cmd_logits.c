@@ -93,7 +93,8 @@ int cmd_logits(struct cli *c, int argc, char **argv)
     if (n_positional)
         package.path = positional[0];
     bool ok = (tokens && output) || err_set(&e, ERR_USAGE, "expected --tokens IDS and -o FILE");
-    ok = ok && package_options_open(c, &package, &m, &e) && write_logits(c, m, tokens, output, prefill, &e);
+    ok = ok && package_options_open(c, &package, &m, &e) && model_need_logits(m, "logits", &e) &&
+         write_logits(c, m, tokens, output, prefill, &e);
     model_close(m);
     return ok ? 0 : cli_fail(c, &e, NULL);
 }

@@ -40,7 +40,7 @@ static bool open_package(struct against *a, struct cli *c, const struct package_
 {
     struct package_options other = *options;
     other.path = path;
-    if (!package_options_open(c, &other, &a->model, e))
+    if (!package_options_open(c, &other, &a->model, e) || !model_need_logits(a->model, "--against", e))
         return false;
     if (a->model->context_length < window)
         return err_set(e, ERR_USAGE, "--against %s: windows of %lld tokens, but its context holds %lld", path,

@@ -10,7 +10,10 @@ static void override(double *value, double given)
 
 struct sampler_options sampling_resolve(const struct sampling_options *o, const struct model *m)
 {
-    struct sampler_options r = sampler_recommended(&m->package->sampling);
+    struct recommended_sampling nothing;
+    sampling_init(&nothing);
+    /* Where the best token is all that a model gives, a recommendation can't be heeded (model_open says so). */
+    struct sampler_options r = sampler_recommended(m->gives_best_only ? &nothing : &m->package->sampling);
     r.greedy = o->greedy;
     override(&r.temperature, o->temperature);
     override(&r.top_p, o->top_p);
@@ -29,6 +32,9 @@ bool sampling_open(struct sampler **out, const struct sampling_options *o, const
                    struct err *e)
 {
     struct sampler_options options = sampling_resolve(o, m);
+    *out = NULL;
+    if (sampler_looks_beyond_best(&options) && !model_need_logits(m, "sampling other than greedy", e))
+        return false;
     return sampler_new(out, &options, m->vocab_size, m->kernels, e);
 }
 

@@ -140,6 +140,7 @@ static const struct field fields[] = {
     BOOL(single_cache, CALLS),
 };
 #define N_FIELDS (sizeof fields / sizeof *fields)
+_Static_assert(N_FIELDS <= 8 * sizeof((struct meta *)0)->present, "a bit for each key");
 
 static const struct field *find_field(const char *key)
 {
@@ -493,8 +494,12 @@ static bool read_level(struct context *c, const struct yaml_node *map, const cha
         }
         c->n_known++;
         struct err problem = {0};
-        if (yaml_is_null(v) || read_field(c, f, v, f->duty == INFORMS ? &problem : e))
+        if (yaml_is_null(v))
             continue;
+        if (read_field(c, f, v, f->duty == INFORMS ? &problem : e)) {
+            c->m->present[(f - fields) / 64] |= UINT64_C(1) << (f - fields) % 64;
+            continue;
+        }
         if (f->duty == CALLS)
             return false;
         char *sentence = xasprintf("%s: the value is left out", problem.msg);
@@ -518,6 +523,12 @@ static bool read_levels(struct context *c, const struct yaml_node *root, struct 
         return err_set(e, ERR_FORMAT, "%s: expected the keys of a package's meta.yaml, found none of them",
                        c->where);
     return true;
+}
+
+bool meta_has(const struct meta *m, const char *key)
+{
+    const struct field *f = find_field(key);
+    return f && (m->present[(f - fields) / 64] >> (f - fields) % 64 & 1);
 }
 
 struct meta *meta_new(void)

@@ -61,6 +61,7 @@ struct meta {
     struct meta_pair *kv_shared_layers;
     int64_t sliding_window; /* ANEMLL's own key; 0: absent */
     bool split_rotate, single_cache;
+    uint64_t present[2]; /* of the keys that meta.c knows: meta_has */
     int n_unknown_keys;
     char **unknown_keys; /* "model_info.parameters.foo" */
     int n_warnings;
@@ -73,6 +74,8 @@ bool meta_parse(struct meta **out, const char *text, size_t bytes, const char *w
                 struct err *e) MUST_CHECK;
 bool meta_read(struct meta **out, const char *path, struct err *e) MUST_CHECK;
 void meta_free(struct meta *m); /* accepts NULL */
+/* Does the file give a value (not null) for a key that is known, like "batch_size"? */
+bool meta_has(const struct meta *m, const char *key);
 /* Appends the file's text: keys in the order of spec/package-format.md, extension keys only when set. */
 void meta_write(const struct meta *m, struct buf *out);
 

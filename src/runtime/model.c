@@ -1,27 +1,39 @@
 /* Opening the parts of a package and checking them against each other and against the contract. */
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include "runtime/model_int.h"
 
-static bool plan_part(struct model *m, struct model_part *part, const char *path, const char *function,
+static const char *const function_names[MODEL_FUNCTIONS] = {"infer", "prefill", "infer_rotate",
+                                                            "prefill_rotate"};
+
+const char *model_function_name(enum model_function f)
+{
+    return function_names[f];
+}
+
+static bool plan_part(struct model *m, const struct mil_model *mil, const char *path, const char *function,
                       int64_t tokens, const char *flexible_input, const struct model_options *o,
                       struct engine_plan **out, struct err *e)
 {
     struct engine_shape shape = {.input = flexible_input, .rank = 2, .dims = {1, tokens}};
     struct engine_options options = {
         .kernels = m->kernels, .precision = o->precision, .stop = &m->stop, .state_forms = m->state_forms};
-    const struct mil_function *f = mil_function_find(part->mil, function);
-    const char *first_input = flexible_input ? flexible_input : "hidden_states";
+    const struct mil_function *f = mil_function_find(mil, function);
+    const char *first_input = flexible_input || m->is_monolithic ? "input_ids" : "hidden_states";
     bool found = false;
     for (int i = 0; f && i < f->n_inputs; i++)
         found = found || strcmp(f->inputs[i]->name, first_input) == 0;
     if (f && !found)
         return err_set(e, ERR_FORMAT, "%s: function %s has no input %s: another part of the package?", path,
                        function, first_input);
-    if (engine_plan_new(out, part->mil, function, &shape, flexible_input ? 1 : 0, &options, e))
+    if (engine_plan_new(out, mil, function, &shape, flexible_input ? 1 : 0, &options, e))
         return true;
-    if (e->code == ERR_USAGE) /* a shape that meta.yaml asks for and the model does not have */
+    if (e->code == ERR_USAGE) { /* a shape that meta.yaml asks for and the model does not have */
         e->code = ERR_FORMAT;
+        if (tokens > 1)
+            return err_wrap(e, "%s: batch_size %lld of meta.yaml", m->package->path, (long long)tokens);
+    }
     return false;
 }
 
@@ -64,35 +76,51 @@ static bool check_output(const struct engine_plan *p, const char *path, const ch
     return check_port(engine_plan_output(p, i), "output", path, false, 3, dims, e);
 }
 
-static bool check_chunk(struct model *m, const struct engine_plan *p, const char *path, int64_t tokens,
+static bool check_chunk(struct model *m, const struct engine_plan *p, const char *path, enum model_function f,
                         bool is_last, struct err *e)
 {
-    const int64_t hidden[3] = {1, tokens, m->hidden_size}, positions[1] = {tokens}, one[1] = {1},
-                  mask[4] = {1, 1, tokens, m->mask_length > 0 ? m->mask_length : -1};
-    /* The head reads the last chunk's row in place. Where meta.yaml does not promise it, prefill's output is not used. */
-    int64_t rows = !is_last || tokens == 1 ? tokens : m->package->meta->prefill_last_token_output ? 1 : -1;
-    if (!check_input(p, path, "hidden_states", false, 3, hidden, e) ||
+    int64_t tokens = f == MODEL_PREFILL || f == MODEL_PREFILL_ROTATE ? m->batch_size : 1;
+    const int64_t ids[2] = {1, tokens}, hidden[3] = {1, tokens, m->hidden_size}, positions[1] = {tokens},
+                  one[1] = {1}, mask[4] = {1, 1, tokens, m->mask_length > 0 ? m->mask_length : -1},
+                  per_layer[3] = {1, tokens, m->per_layer_width};
+    const char *first = m->is_monolithic ? "input_ids" : "hidden_states";
+    int i_first = engine_plan_find_input(p, first);
+    if (i_first >= 0 && tokens > 1) {
+        const struct engine_port *port = engine_plan_input(p, i_first);
+        if (port->rank >= 2 && port->dims[1] != tokens)
+            return err_set(e, ERR_FORMAT,
+                           "%s: function %s takes %lld tokens, but meta.yaml says batch_size %lld", path,
+                           function_names[f], (long long)port->dims[1], (long long)tokens);
+    }
+    if (!check_input(p, path, first, m->is_monolithic, m->is_monolithic ? 2 : 3,
+                     m->is_monolithic ? ids : hidden, e) ||
         !check_input(p, path, "position_ids", true, 1, positions, e) ||
         !check_input(p, path, "causal_mask", false, 4, mask, e) ||
-        !check_input(p, path, "current_pos", true, 1, one, e) ||
-        !check_output(p, path, "output_hidden_states", rows, m->hidden_size, e))
+        !check_input(p, path, "current_pos", true, 1, one, e))
         return false;
     m->mask_length = engine_plan_input(p, engine_plan_find_input(p, "causal_mask"))->dims[3];
-    int64_t per_layer[3] = {1, tokens, m->per_layer_width};
+    /* The head reads the last chunk's row in place. Where meta.yaml does not promise it, prefill's output is not used. */
+    int64_t rows = !is_last || tokens == 1 ? tokens : m->prefill_gives_last ? 1 : -1;
+    if (!m->is_monolithic && !check_output(p, path, "output_hidden_states", rows, m->hidden_size, e))
+        return false;
+    const int64_t update[4] = {1, 1, m->mask_length, tokens};
     for (int i = 0; i < engine_plan_inputs(p); i++) {
-        static const char *const known[] = {"hidden_states", "position_ids", "causal_mask", "current_pos"};
+        static const char *const known[] = {"position_ids", "causal_mask", "current_pos"};
         const struct engine_port *port = engine_plan_input(p, i);
-        bool is_known = false;
-        for (size_t k = 0; k < 4; k++)
+        bool is_known = i == i_first;
+        for (size_t k = 0; k < sizeof known / sizeof *known; k++)
             is_known = is_known || strcmp(port->name, known[k]) == 0;
-        if (!is_known && m->per_layer_width > 0 && strcmp(port->name, "per_layer_inputs") == 0) {
-            if (!check_port(port, "input", path, false, 3, per_layer, e))
-                return false;
-            is_known = true;
-        }
+        if (is_known)
+            continue;
+        if (m->per_layer_width > 0 && strcmp(port->name, "per_layer_inputs") == 0)
+            is_known = check_port(port, "input", path, false, 3, per_layer, e);
+        else if (strcmp(port->name, "update_mask") == 0)
+            is_known = check_port(port, "input", path, false, 4, update, e);
+        else
+            err_set(e, ERR_UNSUPPORTED, "%s: function %s: input %s is none that this runtime feeds", path,
+                    function_names[f], port->name);
         if (!is_known)
-            return err_set(e, ERR_UNSUPPORTED, "%s: input %s is none that this runtime feeds", path,
-                           port->name);
+            return false;
     }
     return true;
 }
@@ -101,56 +129,98 @@ static bool open_embeddings(struct model *m, const struct model_options *o, stru
 {
     struct model_part *part = &m->embeddings;
     const char *path = m->package->embeddings;
+    const int64_t ids[2] = {1, 1}, all_ids[2] = {1, m->batch_size}, any_width[3] = {1, 1, -1};
     if (!mil_model_open(&part->mil, path, 0, e))
         return false;
     const char *function = mil_default_function_name(part->mil);
-    if (!plan_part(m, part, path, function, 1, "input_ids", o, &part->infer, e))
+    if (!plan_part(m, part->mil, path, function, 1, "input_ids", o, &part->plans[MODEL_INFER], e))
         return false;
-    const int64_t ids[2] = {1, 1};
-    if (!check_input(part->infer, path, "input_ids", true, 2, ids, e) ||
-        !check_output(part->infer, path, "hidden_states", 1, -1, e))
+    const struct engine_plan *one = part->plans[MODEL_INFER];
+    if (!check_input(one, path, "input_ids", true, 2, ids, e) ||
+        !check_output(one, path, "hidden_states", 1, -1, e))
         return false;
-    m->hidden_size =
-        engine_plan_output(part->infer, engine_plan_find_output(part->infer, "hidden_states"))->dims[2];
-    int per_layer = engine_plan_find_output(part->infer, "per_layer_inputs");
+    m->hidden_size = engine_plan_output(one, engine_plan_find_output(one, "hidden_states"))->dims[2];
+    int per_layer = engine_plan_find_output(one, "per_layer_inputs");
     if (per_layer >= 0) {
-        const int64_t dims[3] = {1, 1, -1};
-        const struct engine_port *port = engine_plan_output(part->infer, per_layer);
-        if (!check_port(port, "output", path, false, 3, dims, e))
+        const struct engine_port *port = engine_plan_output(one, per_layer);
+        if (!check_port(port, "output", path, false, 3, any_width, e))
             return false;
         m->per_layer_width = port->dims[2];
     }
     if (m->batch_size == 1)
         return true;
     /* The chunks read the outputs in place, so the second plan's must have the rows that they count on, too. */
-    const int64_t all_ids[2] = {1, m->batch_size};
-    if (!plan_part(m, part, path, function, m->batch_size, "input_ids", o, &part->prefill, e) ||
-        !check_input(part->prefill, path, "input_ids", true, 2, all_ids, e) ||
-        !check_output(part->prefill, path, "hidden_states", m->batch_size, m->hidden_size, e))
+    if (!plan_part(m, part->mil, path, function, m->batch_size, "input_ids", o, &part->plans[MODEL_PREFILL],
+                   e))
+        return false;
+    const struct engine_plan *batch = part->plans[MODEL_PREFILL];
+    if (!check_input(batch, path, "input_ids", true, 2, all_ids, e) ||
+        !check_output(batch, path, "hidden_states", m->batch_size, m->hidden_size, e))
         return false;
     return per_layer < 0 ||
-           check_output(part->prefill, path, "per_layer_inputs", m->batch_size, m->per_layer_width, e);
+           check_output(batch, path, "per_layer_inputs", m->batch_size, m->per_layer_width, e);
 }
 
-/* A state that is no cache of all positions, [.., .., context, ..], is written over as the context grows. */
-static bool has_sequential_state(const struct model *m, const struct mil_model *mil)
+bool model_is_full_cache(const struct model *m, int rank, const int64_t *dims)
 {
-    const struct mil_function *f = mil_function_find(mil, "infer");
-    for (int i = 0; f && i < f->n_inputs; i++) {
-        const struct mil_type *t = f->inputs[i]->type;
-        if (t->kind == MIL_TYPE_STATE && (t->elem->rank != 4 || t->elem->dims[2] != m->mask_length))
-            return true;
+    return rank == 4 && dims[2] >= m->mask_length;
+}
+
+/* The file of a chunk that holds a function; NULL: neither does. */
+static const struct mil_model *file_with(const struct model *m, int i, enum model_function f,
+                                         const char **path)
+{
+    const struct model_part *part = &m->chunks[i];
+    *path = m->package->chunks[i];
+    if (mil_function_find(part->mil, function_names[f]))
+        return part->mil;
+    if (!part->second || !mil_function_find(part->second, function_names[f]))
+        return NULL;
+    *path = m->package->more_chunks[i];
+    return part->second;
+}
+
+/* A function that nobody calls holds something that the package needs and this runtime does not know. */
+static bool check_functions(const struct mil_model *mil, const char *path, struct err *e)
+{
+    for (int i = 0; i < mil->program->n_functions; i++) {
+        const char *name = mil->program->functions[i]->name;
+        bool is_known = false;
+        for (int f = 0; f < MODEL_FUNCTIONS; f++)
+            is_known = is_known || strcmp(name, function_names[f]) == 0;
+        if (!is_known)
+            return err_set(e, ERR_UNSUPPORTED,
+                           "%s: function %s is none that this runtime calls (infer, prefill, infer_rotate, "
+                           "prefill_rotate)",
+                           path, name);
     }
-    return false;
+    return true;
+}
+
+static bool plan_function(struct model *m, int i, enum model_function f, const struct model_options *o,
+                          struct err *e)
+{
+    struct engine_plan **out = &m->chunks[i].plans[f];
+    const char *path;
+    const struct mil_model *mil = file_with(m, i, f, &path);
+    if (!mil)
+        return err_set(e, ERR_FORMAT, "%s: no function %s", path, function_names[f]);
+    return plan_part(m, mil, path, function_names[f], 0, NULL, o, out, e) &&
+           check_chunk(m, *out, path, f, i + 1 == m->n_chunks, e);
 }
 
 /* All chunks, before any of them is planned: how a state is held depends on what each of them does with it. */
 static bool map_chunks(struct model *m, struct err *e)
 {
     for (int i = 0; i < m->n_chunks; i++) {
-        if (!mil_model_open(&m->chunks[i].mil, m->package->chunks[i], 0, e))
+        struct model_part *part = &m->chunks[i];
+        const char *second = m->package->more_chunks[i];
+        if (!mil_model_open(&part->mil, m->package->chunks[i], 0, e) ||
+            (second && !mil_model_open(&part->second, second, 0, e)))
             return false;
-        engine_state_forms_add(m->state_forms, m->chunks[i].mil);
+        engine_state_forms_add(m->state_forms, part->mil);
+        if (second)
+            engine_state_forms_add(m->state_forms, part->second);
     }
     return true;
 }
@@ -158,69 +228,240 @@ static bool map_chunks(struct model *m, struct err *e)
 static bool open_chunk(struct model *m, int i, const struct model_options *o, struct err *e)
 {
     struct model_part *part = &m->chunks[i];
-    const char *path = m->package->chunks[i];
-    bool is_last = i + 1 == m->n_chunks;
-    if (o->watch_layers)
+    const char *first = m->package->chunks[i], *second = m->package->more_chunks[i], *path;
+    if (!file_with(m, i, MODEL_INFER, &path))
+        return err_set(e, ERR_FORMAT, "%s: no function infer", path);
+    if (!check_functions(part->mil, first, e) || (second && !check_functions(part->second, second, e)) ||
+        !model_check_chunk_order(m, i, e))
+        return false;
+    if (o->watch_layers) {
         model_add_watches(part->mil);
-    if (!plan_part(m, part, path, "infer", 1, NULL, o, &part->infer, e) ||
-        !check_chunk(m, part->infer, path, 1, is_last, e))
-        return false;
-    m->is_sequential = m->is_sequential || has_sequential_state(m, part->mil);
-    if (!mil_function_find(part->mil, "prefill")) {
-        m->has_prefill = false;
-    } else if (!plan_part(m, part, path, "prefill", 0, NULL, o, &part->prefill, e) ||
-               !check_chunk(m, part->prefill, path, m->batch_size, is_last, e)) {
-        return false;
+        if (second)
+            model_add_watches(part->second);
     }
-    if (o->watch_layers)
-        model_find_watches(m, part, is_last);
+    m->has_prefill = m->has_prefill && file_with(m, i, MODEL_PREFILL, &path);
+    return plan_function(m, i, MODEL_INFER, o, e);
+}
+
+/* From which position on the rotating functions serve: the window's length, as the tools that write them say it. */
+static int64_t window_of(const struct model *m)
+{
+    const struct meta *meta = m->package->meta;
+    int64_t window = INT64_MAX;
+    if (meta->sliding_window > 0)
+        return meta->sliding_window;
+    if (meta->model_prefix && strncmp(meta->model_prefix, "gemma3", 6) == 0)
+        return 512;
+    for (int i = 0; i < m->n_chunks; i++) {
+        const char *path;
+        const struct mil_function *f = mil_function_find(file_with(m, i, MODEL_INFER, &path), "infer");
+        for (int k = 0; k < f->n_inputs; k++) {
+            const struct mil_type *t = f->inputs[k]->type;
+            if (t->kind == MIL_TYPE_STATE && t->elem->rank == 4 && t->elem->dims[2] < window)
+                window = t->elem->dims[2];
+        }
+    }
+    return window;
+}
+
+/* The functions for positions behind the window: all chunks have them, or none. */
+static bool plan_rotating(struct model *m, const struct model_options *o, struct err *e)
+{
+    static const enum model_function kinds[2] = {MODEL_INFER_ROTATE, MODEL_PREFILL_ROTATE};
+    const char *path;
+    int64_t window = window_of(m);
+    bool any[2] = {false, false};
+    m->rotate_from = INT64_MAX;
+    for (int i = 0; i < m->n_chunks; i++)
+        for (int k = 0; k < 2; k++)
+            any[k] = any[k] || file_with(m, i, kinds[k], &path);
+    if (!any[0] || window >= m->context_length)
+        return true;
+    m->rotate_from = window;
+    for (int i = 0; i < m->n_chunks; i++)
+        if (!plan_function(m, i, MODEL_INFER_ROTATE, o, e) ||
+            (any[1] && m->has_prefill && !plan_function(m, i, MODEL_PREFILL_ROTATE, o, e)))
+            return false;
     return true;
+}
+
+/* From which position on each is computed once and in order. A state that is no cache of all positions is written over as
+ * the context grows; one that rotating functions shift holds each position in its own row until they begin. */
+static int64_t find_once_from(const struct model *m)
+{
+    const struct meta *meta = m->package->meta;
+    if (meta->recurrent_state || meta->local_cache_length > 0)
+        return 0;
+    for (int i = 0; i < m->n_chunks; i++) {
+        const char *path;
+        const struct mil_function *f = mil_function_find(file_with(m, i, MODEL_INFER, &path), "infer");
+        for (int k = 0; k < f->n_inputs; k++) {
+            const struct mil_type *t = f->inputs[k]->type;
+            if (t->kind == MIL_TYPE_STATE && !model_is_full_cache(m, t->elem->rank, t->elem->dims) &&
+                !(t->elem->rank == 4 && t->elem->dims[2] == m->rotate_from))
+                return 0;
+        }
+    }
+    return m->rotate_from;
+}
+
+static bool open_chunks(struct model *m, const struct model_options *o, struct err *e)
+{
+    if (!map_chunks(m, e))
+        return false;
+    for (int i = 0; i < m->n_chunks; i++)
+        if (!open_chunk(m, i, o, e))
+            return false;
+    for (int i = 0; m->has_prefill && i < m->n_chunks; i++)
+        if (!plan_function(m, i, MODEL_PREFILL, o, e))
+            return false;
+    m->context_length = m->package->meta->context_length;
+    if (m->context_length > m->mask_length)
+        m->context_length = m->mask_length;
+    if (!plan_rotating(m, o, e))
+        return false;
+    m->once_from = find_once_from(m);
+    m->is_sequential = m->once_from != INT64_MAX;
+    for (int i = 0; i < m->n_chunks; i++)
+        if (o->watch_layers && !m->is_monolithic)
+            model_find_watches(m, &m->chunks[i], i + 1 == m->n_chunks);
+    return true;
+}
+
+/* ---- logits ---- */
+
+/* Which outputs are logits1 .. logitsN, or the only one. */
+static bool find_all_logits(const struct engine_plan *p, const char *path, struct model_logits *l,
+                            int64_t *sizes, struct err *e)
+{
+    int n = engine_plan_outputs(p);
+    l->outputs = xcalloc((size_t)n, sizeof *l->outputs);
+    for (int k = 0; k < n; k++) {
+        char name[32];
+        snprintf(name, sizeof name, "logits%d", k + 1);
+        int i = engine_plan_find_output(p, name);
+        if (i < 0 && n == 1 && (i = engine_plan_find_output(p, "logits")) < 0)
+            i = engine_plan_find_output(p, "output_logits");
+        if (i < 0)
+            return err_set(e, ERR_FORMAT, "%s: %d outputs, but no %s among them", path, n, name);
+        const struct engine_port *port = engine_plan_output(p, i);
+        if (port->is_int)
+            return err_set(e, ERR_FORMAT, "%s: output %s: expected floats, found %s", path, port->name,
+                           mil_dtype_name(port->dtype));
+        l->outputs[k] = i;
+        sizes[k] = port->n_elems;
+    }
+    return true;
+}
+
+/* Sizes of n parts of the vocabulary, as meta.yaml says: the list, or equal parts, the first ones wider by one. */
+static bool part_sizes(const struct model *m, const char *path, int n, int64_t *sizes, struct err *e)
+{
+    const struct meta *meta = m->package->meta;
+    if (meta->n_lm_head_chunk_sizes == 0 && meta->vocab_size < n)
+        return err_set(e, ERR_FORMAT,
+                       "%s: argmax_idx counts inside of each of its %d parts, but meta.yaml has neither "
+                       "lm_head_chunk_sizes nor a vocab_size for them",
+                       path, n);
+    if (meta->n_lm_head_chunk_sizes > 0 && meta->n_lm_head_chunk_sizes != n)
+        return err_set(e, ERR_FORMAT, "%s: argmax_idx has %d entries, but meta.yaml's lm_head_chunk_sizes %d",
+                       path, n, meta->n_lm_head_chunk_sizes);
+    for (int k = 0; k < n; k++)
+        sizes[k] = meta->n_lm_head_chunk_sizes > 0 ? meta->lm_head_chunk_sizes[k]
+                                                   : meta->vocab_size / n + (k < meta->vocab_size % n);
+    return true;
+}
+
+static bool find_logits(struct model *m, enum model_function f, const struct engine_plan *p, const char *path,
+                        struct err *e)
+{
+    struct model_logits *l = &m->logits[f];
+    int i_index = engine_plan_find_output(p, "argmax_idx"),
+        i_value = engine_plan_find_output(p, "argmax_val");
+    bool best_only = i_index >= 0 && i_value >= 0, ok;
+    int64_t n = best_only ? engine_plan_output(p, i_index)->n_elems : engine_plan_outputs(p);
+    if (n < 1 || n > INT_MAX)
+        return err_set(e, ERR_FORMAT, "%s: %lld parts of logits", path, (long long)n);
+    int64_t *sizes = xcalloc((size_t)n, sizeof *sizes), *begin = xcalloc((size_t)n + 1, sizeof *begin);
+    if (!best_only) {
+        ok = find_all_logits(p, path, l, sizes, e);
+    } else {
+        const struct engine_port *index = engine_plan_output(p, i_index),
+                                 *value = engine_plan_output(p, i_value);
+        *l = (struct model_logits){.index = i_index, .value = i_value};
+        ok = (index->is_int && !value->is_int && value->n_elems == n) ||
+             err_set(
+                 e, ERR_FORMAT,
+                 "%s: expected as many integers in argmax_idx as floats in argmax_val, found %lld of %s and "
+                 "%lld of %s",
+                 path, (long long)n, mil_dtype_name(index->dtype), (long long)value->n_elems,
+                 mil_dtype_name(value->dtype));
+        ok = ok && part_sizes(m, path, (int)n, sizes, e);
+    }
+    for (int64_t k = 0; k < n; k++)
+        begin[k + 1] = begin[k] + sizes[k];
+    if (ok && m->part_begin)
+        ok = (m->n_logits == n && m->gives_best_only == best_only &&
+              memcmp(m->part_begin, begin, sizeof *begin * ((size_t)n + 1)) == 0) ||
+             err_set(e, ERR_FORMAT, "%s: function %s has other logits than infer", path, function_names[f]);
+    if (ok && !m->part_begin) {
+        m->n_logits = (int)n;
+        m->vocab_size = begin[n];
+        m->gives_best_only = best_only;
+        m->part_begin = begin;
+        begin = NULL;
+    }
+    free(begin);
+    free(sizes);
+    return ok;
 }
 
 static bool open_head(struct model *m, const struct model_options *o, struct err *e)
 {
     struct model_part *part = &m->head;
-    const char *path = m->package->lm_head;
+    const char *path = m->is_monolithic ? m->package->chunks[0] : m->package->lm_head;
     const int64_t hidden[3] = {1, 1, m->hidden_size};
-    if (!mil_model_open(&part->mil, path, 0, e) ||
-        !plan_part(m, part, path, mil_default_function_name(part->mil), 1, NULL, o, &part->infer, e) ||
-        !check_input(part->infer, path, "hidden_states", false, 3, hidden, e))
-        return false;
-    int n = engine_plan_outputs(part->infer);
-    if (engine_plan_find_output(part->infer, "argmax_idx") >= 0)
-        return err_set(e, ERR_UNSUPPORTED,
-                       "%s: the head returns argmax_idx instead of logits, which is not supported", path);
-    m->logits_output = xcalloc((size_t)n, sizeof *m->logits_output);
-    for (m->n_logits = 0; m->n_logits < n; m->n_logits++) {
-        char name[32];
-        snprintf(name, sizeof name, "logits%d", m->n_logits + 1);
-        int i = engine_plan_find_output(part->infer, name);
-        if (i < 0 && n == 1 && (i = engine_plan_find_output(part->infer, "logits")) < 0)
-            i = engine_plan_find_output(part->infer, "output_logits");
-        if (i < 0)
-            return err_set(e, ERR_FORMAT, "%s: %d outputs, but no %s among them", path, n, name);
-        if (engine_plan_output(part->infer, i)->is_int)
-            return err_set(e, ERR_FORMAT, "%s: output %s: expected floats, found %s", path,
-                           engine_plan_output(part->infer, i)->name,
-                           mil_dtype_name(engine_plan_output(part->infer, i)->dtype));
-        m->logits_output[m->n_logits] = i;
-        m->vocab_size += engine_plan_output(part->infer, i)->n_elems;
+    if (m->is_monolithic) {
+        const struct engine_plan *const *plans = (const struct engine_plan *const *)m->chunks[0].plans;
+        if (!find_logits(m, MODEL_INFER, plans[MODEL_INFER], path, e) ||
+            (plans[MODEL_INFER_ROTATE] &&
+             !find_logits(m, MODEL_INFER_ROTATE, plans[MODEL_INFER_ROTATE], path, e)))
+            return false;
+    } else {
+        struct engine_plan **plan = &part->plans[MODEL_INFER];
+        if (!mil_model_open(&part->mil, path, 0, e) ||
+            !plan_part(m, part->mil, path, mil_default_function_name(part->mil), 1, NULL, o, plan, e) ||
+            !check_input(*plan, path, "hidden_states", false, 3, hidden, e) ||
+            !find_logits(m, MODEL_INFER, *plan, path, e))
+            return false;
     }
     int64_t stated = m->package->meta->vocab_size;
     if (stated > 0 && stated != m->vocab_size)
-        return err_set(e, ERR_FORMAT, "%s: the head has %lld logits, but meta.yaml says vocab_size %lld",
-                       path, (long long)m->vocab_size, (long long)stated);
+        return err_set(e, ERR_FORMAT, "%s: %lld logits, but meta.yaml says vocab_size %lld", path,
+                       (long long)m->vocab_size, (long long)stated);
     return true;
+}
+
+bool model_need_logits(const struct model *m, const char *what, struct err *e)
+{
+    return !m->gives_best_only || err_set(e, ERR_UNSUPPORTED,
+                                          "%s: %s needs all logits, but the model names only the best token "
+                                          "of each of its %d parts of the "
+                                          "vocabulary (argmax_idx)",
+                                          m->package->path, what, m->n_logits);
 }
 
 /* Programs and plans are built from far more memory than they keep; checks and tables touched pages all over the weight
  * files. */
 static void drop_what_loading_used(const struct model *m)
 {
-    mil_model_drop_pages(m->embeddings.mil);
-    for (int i = 0; i < m->n_chunks; i++)
-        mil_model_drop_pages(m->chunks[i].mil);
-    mil_model_drop_pages(m->head.mil);
+    for (int i = -1; i <= m->n_chunks; i++) {
+        const struct model_part *part = i < 0 ? &m->embeddings : i == m->n_chunks ? &m->head : &m->chunks[i];
+        if (part->mil)
+            mil_model_drop_pages(part->mil);
+        if (part->second)
+            mil_model_drop_pages(part->second);
+    }
     mem_trim();
 }
 
@@ -243,22 +484,18 @@ bool model_open(struct model **out, const char *path, const struct model_options
     m->precision = options->precision;
     m->stop =
         (struct stop){.flag = options->log ? options->log->cancel : NULL, .deadline = options->deadline};
-    m->is_sequential = m->package->meta->recurrent_state || m->package->meta->local_cache_length > 0;
-    m->batch_size = m->package->meta->batch_size;
+    const struct meta *meta = m->package->meta;
+    m->is_monolithic = m->package->is_monolithic;
+    m->batch_size = meta->batch_size;
     m->has_prefill = m->batch_size > 1;
+    m->prefill_gives_last = meta->prefill_last_token_output && !m->is_monolithic;
     m->n_chunks = m->package->n_chunks;
     m->chunks = xcalloc((size_t)m->n_chunks, sizeof *m->chunks);
     m->state_forms = engine_state_forms_new();
-    if (!open_embeddings(m, options, e) || !map_chunks(m, e))
+    if ((!m->is_monolithic && !open_embeddings(m, options, e)) || !open_chunks(m, options, e) ||
+        !open_head(m, options, e) || !model_check_positions(m, e))
         goto done;
-    for (int i = 0; i < m->n_chunks; i++)
-        if (!open_chunk(m, i, options, e))
-            goto done;
-    if (!open_head(m, options, e))
-        goto done;
-    m->context_length = m->package->meta->context_length;
-    if (m->context_length > m->mask_length)
-        m->context_length = m->mask_length;
+    model_check_meta(m, options->log);
     drop_what_loading_used(m);
     *out = m;
     m = NULL;
@@ -270,10 +507,11 @@ done:
 
 static void close_part(struct model_part *p)
 {
-    engine_plan_free(p->infer);
-    engine_plan_free(p->prefill);
+    for (int f = 0; f < MODEL_FUNCTIONS; f++)
+        engine_plan_free(p->plans[f]);
     free(p->watches);
     mil_model_close(p->mil);
+    mil_model_close(p->second);
 }
 
 void model_close(struct model *m)
@@ -286,7 +524,9 @@ void model_close(struct model *m)
         close_part(&m->chunks[i]);
     free(m->chunks);
     engine_state_forms_free(m->state_forms);
-    free(m->logits_output);
+    for (int f = 0; f < MODEL_FUNCTIONS; f++)
+        free(m->logits[f].outputs);
+    free(m->part_begin);
     pool_free(m->pool);
     package_close(m->package);
     free(m);

@@ -19,17 +19,29 @@ struct model_options {
     struct log *log;
 };
 
+/* The functions of a chunk that this runtime calls: one token or a batch; the rotating ones where the position of the
+ * call's first token is rotate_from or more. */
+enum model_function { MODEL_INFER, MODEL_PREFILL, MODEL_INFER_ROTATE, MODEL_PREFILL_ROTATE, MODEL_FUNCTIONS };
+
 /* A layer whose residual stream a chunk returns. */
 struct model_watch {
     int64_t layer;
-    int i_infer, i_prefill; /* outputs of the chunk's plans; i_prefill -1 without a prefill */
+    int outputs[MODEL_FUNCTIONS]; /* of the chunk's plans; -1: there is no such plan */
 };
 
 struct model_part {
     struct mil_model *mil;
-    struct engine_plan *infer, *prefill; /* prefill NULL: the part has none (head) */
+    struct mil_model *second; /* a chunk's functions can be in two files; NULL: they are in one */
+    /* NULL: the part has none. Embeddings: by the number of tokens; head: MODEL_INFER alone. */
+    struct engine_plan *plans[MODEL_FUNCTIONS];
     int n_watches;
     struct model_watch *watches; /* of chunks with watch_layers; rising layers */
+};
+
+/* The outputs of one plan that make the logits. */
+struct model_logits {
+    int *outputs; /* [n_logits]: logits1 .. logitsN; NULL where the best of each part is all that is given */
+    int index, value; /* then: argmax_idx and argmax_val [n_logits] */
 };
 
 struct model {
@@ -40,23 +52,40 @@ struct model {
     int n_chunks;
     struct stop stop;                       /* asked by all plans and runs */
     struct engine_state_forms *state_forms; /* of the states that the chunks share */
-    int64_t context_length;                 /* positions that can be used */
-    int64_t mask_length;                    /* columns of causal_mask */
+    /* The only chunk takes token ids and gives logits; embeddings and head are empty, hidden_size is 0. */
+    bool is_monolithic;
+    int64_t context_length; /* positions that can be used */
+    int64_t mask_length;    /* columns of causal_mask */
     int64_t batch_size;
     int64_t vocab_size;
     int64_t hidden_size;
     int64_t per_layer_width; /* of the embeddings' second output, which every chunk takes; 0: there is none */
     bool has_prefill;
+    bool prefill_gives_last; /* prefill returns the last token's final row */
+    /* First position of the rotating functions: what they leave can't be rewound; INT64_MAX: there are none. */
+    int64_t rotate_from;
     enum engine_precision precision;
     /* Recurrent states or windowed caches (whatever meta.yaml says: a state that is no cache of the whole context):
-     * every position once and in order, never a rewind but by a snapshot. */
-    bool is_sequential;
-    int n_logits;       /* outputs of the head */
-    int *logits_output; /* [n_logits]: output index of logits1 .. logitsN */
+     * positions from once_from on are computed once and in order, never rewound but by a snapshot. 0: all positions;
+     * rotate_from with rotating functions; INT64_MAX: plain caches. */
+    int64_t once_from;
+    bool is_sequential; /* once_from is not INT64_MAX */
+    /* The head names the best token of each part of the vocabulary and its value; all other logits are unknown, and
+     * given as minus infinity: greedy choice is exact, nothing else is possible. */
+    bool gives_best_only;
+    int n_logits;        /* parts of the vocabulary */
+    int64_t *part_begin; /* [n_logits + 1]: first id of each part; the last is the vocabulary's size */
+    struct model_logits logits[MODEL_FUNCTIONS]; /* of the head, or of a monolithic model's infer functions */
 };
 
 bool model_open(struct model **out, const char *path, const struct model_options *options,
                 struct err *e) MUST_CHECK;
 void model_close(struct model *m); /* accepts NULL */
+/* "infer", "prefill", "infer_rotate", "prefill_rotate" */
+const char *model_function_name(enum model_function f);
+/* A cache [.., .., context or more, ..] whose rows stay what they are when later positions are written. */
+bool model_is_full_cache(const struct model *m, int rank, const int64_t *dims);
+/* ERR_UNSUPPORTED, with the reason, for packages whose heads give only the best token. what: "sampling". */
+bool model_need_logits(const struct model *m, const char *what, struct err *e) MUST_CHECK;
 
 #endif

@@ -254,9 +254,13 @@ bool model_identify(const struct model *m, struct model_identity *out, struct er
     put_number(&c, (uint64_t)m->vocab_size);
     for (int i = -1; i <= m->n_chunks; i++) {
         const struct model_part *part = i < 0 ? &m->embeddings : i == m->n_chunks ? &m->head : &m->chunks[i];
-        put_number(&c, (uint64_t)part->mil->program->n_functions);
-        for (int k = 0; k < part->mil->program->n_functions; k++)
-            put_function(&c, part->mil->program->functions[k]);
+        const struct mil_model *files[2] = {part->mil, part->second};
+        for (int j = 0; j < 2; j++) {
+            int n = files[j] ? files[j]->program->n_functions : 0;
+            put_number(&c, (uint64_t)n);
+            for (int k = 0; k < n; k++)
+                put_function(&c, files[j]->program->functions[k]);
+        }
     }
     merge_references(&c);
     put_digest(out->programs, XXH3_128bits_digest(c.programs));

@@ -77,14 +77,18 @@ static char *find_part(const struct package *p, const char *key_value, const cha
     return found;
 }
 
-static bool missing_part(const struct package *p, const char *part, const char *key_value, struct err *e)
+/* what: for people; part: as find_part took it. */
+static bool missing_part(const struct package *p, const char *what, const char *key_value, const char *part,
+                         struct err *e)
 {
     const char *prefix = p->meta->model_prefix ? p->meta->model_prefix : "llama";
-    int n = (int)(key_value ? stem_length(key_value) : strlen(prefix));
-    return err_set(
-        e, ERR_FORMAT,
-        "%s: no model for the %s: expected %.*s%s as .mlmodelc or .mlpackage, found neither complete",
-        p->path, part, n, key_value ? key_value : prefix, key_value ? "" : "_...");
+    char *name = key_value ? xasprintf("%.*s", (int)stem_length(key_value), key_value)
+                           : xasprintf("%s_%s", prefix, part);
+    err_set(e, ERR_FORMAT,
+            "%s: no model for the %s: expected %s as .mlmodelc or .mlpackage, found neither complete",
+            p->path, what, name);
+    free(name);
+    return false;
 }
 
 /* The name of chunk i (1-based) out of the first chunk's name; old names without a chunk number get one. */
@@ -97,14 +101,62 @@ static char *chunk_name(const char *first, int i, int n)
     return xasprintf("%.*s_chunk_%02dof%02d%s", (int)stem, first, i, n, first + stem);
 }
 
+/* "_chunk_02of04" says 4; 0: the name does not say. */
+static int chunks_in_name(const char *name)
+{
+    const char *at = strstr(name, "_chunk_");
+    int n = 0;
+    if (!at)
+        return 0;
+    at += 7 + strspn(at + 7, "0123456789");
+    if (strncmp(at, "of", 2) != 0)
+        return 0;
+    for (at += 2; *at >= '0' && *at <= '9' && n < 1000; at++)
+        n = 10 * n + (*at - '0');
+    return n;
+}
+
+/* The second file of chunk i, where there is one: prefill functions (key pf), or the rotating ones (split_rotate). */
+static bool find_more(struct package *p, int i, const char *first, const char *suffix, struct err *e)
+{
+    const struct meta *m = p->meta;
+    const char *prefix = m->model_prefix ? m->model_prefix : "llama";
+    char *names[3] = {NULL};
+    if (m->pf && (!m->ffn || strcmp(m->pf, m->ffn) != 0))
+        names[0] = chunk_name(m->pf, i + 1, p->n_chunks);
+    if (m->split_rotate) {
+        char *chunk = chunk_name(first, i + 1, p->n_chunks);
+        names[1] = xasprintf("%.*s_rot", (int)stem_length(chunk), chunk);
+        names[2] = xasprintf("%s_PF%s_chunk_%02dof%02d", prefix, suffix, i + 1, p->n_chunks);
+        free(chunk);
+    }
+    for (int k = 0; k < 3 && !p->more_chunks[i]; k++)
+        if (names[k])
+            p->more_chunks[i] = try_name(p->path, names[k]);
+    bool ok =
+        p->more_chunks[i] || !m->split_rotate ||
+        err_set(e, ERR_FORMAT,
+                "%s: decoder chunk %d of %d: meta.yaml says split_rotate, but its second file is missing: "
+                "expected %s (.mlmodelc or .mlpackage)",
+                p->path, i + 1, p->n_chunks, names[0] ? names[0] : names[1]);
+    for (int k = 0; k < 3; k++)
+        free(names[k]);
+    return ok;
+}
+
 static bool find_chunks(struct package *p, struct err *e)
 {
     char *suffix = lut_suffix(p->meta->lut_ffn);
     char *built = xasprintf("%s_FFN_PF%s", p->meta->model_prefix ? p->meta->model_prefix : "llama", suffix);
     const char *first = p->meta->ffn ? p->meta->ffn : built;
+    int n_in_name = chunks_in_name(first);
     bool ok = true;
     p->n_chunks = p->meta->num_chunks;
     p->chunks = xcalloc((size_t)p->n_chunks, sizeof *p->chunks);
+    p->more_chunks = xcalloc((size_t)p->n_chunks, sizeof *p->more_chunks);
+    if (n_in_name > 0 && n_in_name != p->n_chunks)
+        ok = err_set(e, ERR_FORMAT, "%s: meta.yaml says num_chunks %d, but ffn is %s, one of %d", p->path,
+                     p->n_chunks, first, n_in_name);
     for (int i = 0; ok && i < p->n_chunks; i++) {
         char *name = chunk_name(first, i + 1, p->n_chunks);
         p->chunks[i] = try_name(p->path, name);
@@ -114,11 +166,37 @@ static bool find_chunks(struct package *p, struct err *e)
             ok = err_set(e, ERR_FORMAT,
                          "%s: decoder chunk %d of %d is missing: expected %s (.mlmodelc or .mlpackage)",
                          p->path, i + 1, p->n_chunks, name);
+        ok = ok && find_more(p, i, first, suffix, e);
         free(name);
     }
     free(built);
     free(suffix);
     return ok;
+}
+
+static bool find_monolithic(struct package *p, struct err *e)
+{
+    const struct meta *m = p->meta;
+    p->n_chunks = 1;
+    p->chunks = xcalloc(1, sizeof *p->chunks);
+    p->more_chunks = xcalloc(1, sizeof *p->more_chunks);
+    p->chunks[0] = find_part(p, m->monolithic_model, "monolithic_full", m->lut_ffn);
+    return p->chunks[0] ||
+           missing_part(p, "whole (model_type monolithic)", m->monolithic_model, "monolithic_full", e);
+}
+
+static bool find_parts(struct package *p, struct err *e)
+{
+    const struct meta *m = p->meta;
+    if (p->is_monolithic)
+        return find_monolithic(p, e);
+    p->embeddings = find_part(p, m->embeddings, "embeddings", m->lut_embeddings);
+    p->lm_head = find_part(p, m->lm_head, "lm_head", m->lut_lmhead);
+    if (!p->embeddings)
+        return missing_part(p, "embeddings", m->embeddings, "embeddings", e);
+    if (!p->lm_head)
+        return missing_part(p, "LM head", m->lm_head, "lm_head", e);
+    return find_chunks(p, e);
 }
 
 /* ---- stop ids and sampling ---- */
@@ -260,28 +338,14 @@ bool package_open(struct package **out, const char *path, struct err *e)
     for (int i = 0; i < p->meta->n_warnings; i++)
         add_warning(p, p->meta->warnings[i]);
     const struct meta *m = p->meta;
-    if (m->monolithic_model || (m->model_type && strcmp(m->model_type, "monolithic") == 0)) {
-        err_set(e, ERR_UNSUPPORTED, "%s: a monolithic package (one model for all parts) is not supported",
-                p->path);
-        goto done;
-    }
+    p->is_monolithic = m->monolithic_model || (m->model_type && strcmp(m->model_type, "monolithic") == 0);
     if (m->num_chunks < 1 || m->num_chunks > 99 || m->batch_size < 1 || m->batch_size > 65536 ||
         m->context_length < 1 || m->context_length > (1 << 24)) {
         err_set(e, ERR_FORMAT, "%s: num_chunks %d, batch_size %lld or context_length %lld is out of range",
                 meta_path, m->num_chunks, (long long)m->batch_size, (long long)m->context_length);
         goto done;
     }
-    p->embeddings = find_part(p, m->embeddings, "embeddings", m->lut_embeddings);
-    p->lm_head = find_part(p, m->lm_head, "lm_head", m->lut_lmhead);
-    if (!p->embeddings) {
-        missing_part(p, "embeddings", m->embeddings, e);
-        goto done;
-    }
-    if (!p->lm_head) {
-        missing_part(p, "LM head", m->lm_head, e);
-        goto done;
-    }
-    if (!find_chunks(p, e) || !read_configs(p, e))
+    if (!find_parts(p, e) || !read_configs(p, e))
         goto done;
     *out = p;
     p = NULL;
@@ -296,9 +360,12 @@ void package_close(struct package *p)
 {
     if (!p)
         return;
-    for (int i = 0; p->chunks && i < p->n_chunks; i++)
+    for (int i = 0; i < p->n_chunks; i++) {
         free(p->chunks[i]);
+        free(p->more_chunks[i]);
+    }
     free(p->chunks);
+    free(p->more_chunks);
     free(p->embeddings);
     free(p->lm_head);
     free(p->path);

@@ -11,9 +11,11 @@
 struct package {
     char *path; /* the folder */
     struct meta *meta;
-    char *embeddings, *lm_head; /* paths that exist */
+    char *embeddings, *lm_head; /* paths that exist; NULL in a monolithic package */
     int n_chunks;
-    char **chunks;
+    char **chunks;      /* one in a monolithic package: the model from ids to logits */
+    char **more_chunks; /* the second files of chunks whose functions are in two; NULL entries: in one */
+    bool is_monolithic;
     /* Of meta.yaml, else of generation_config.json. Bad words that are a stop id alone are left out. */
     struct recommended_sampling sampling;
     int n_warnings;

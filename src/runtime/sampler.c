@@ -39,6 +39,12 @@ struct sampler_options sampler_recommended(const struct recommended_sampling *r)
     return o;
 }
 
+bool sampler_looks_beyond_best(const struct sampler_options *o)
+{
+    return (!o->greedy && o->temperature != 0) || o->repetition_penalty != 1 || o->presence_penalty != 0 ||
+           o->frequency_penalty != 0 || o->n_suppressed > 0 || o->n_bad_words > 0;
+}
+
 static bool out_of_range(const char *name, double v, const char *range, struct err *e)
 {
     return err_set(e, ERR_USAGE, "%s: expected %s, found %g", name, range, v);

@@ -34,6 +34,8 @@ struct sampler_options {
 /* The options that a recommendation asks for; what it does not say is off, without do_sample temperature is 0 (greedy).
  * The lists are r's. seed is 0. */
 struct sampler_options sampler_recommended(const struct recommended_sampling *r);
+/* Does the choice depend on more than which logit is the largest? */
+bool sampler_looks_beyond_best(const struct sampler_options *o);
 
 struct sampler;
 /* Checks the ranges (ERR_USAGE). */

@@ -4,55 +4,103 @@
 #include <string.h>
 #include "runtime/session_int.h"
 
-static bool lane_open(struct session *s, struct lane *l, bool prefill, struct err *e)
+/* A function's runs of all chunks on the lane's buffers. first, per_layer: rows of the embeddings, or the ids. */
+static bool runs_open(struct session *s, struct lane *l, struct lane_runs *r, enum model_function f,
+                      const void *first, const void *per_layer, struct err *e)
 {
     struct model *m = s->model;
-    int n_threads = pool_threads(m->pool);
-    const struct engine_plan *embed = prefill ? m->embeddings.prefill : m->embeddings.infer;
-    l->n_tokens = prefill ? m->batch_size : 1;
-    l->mask_position = -1;
-    l->chunks = xcalloc((size_t)m->n_chunks, sizeof *l->chunks);
-    l->positions = xcalloc((size_t)l->n_tokens, sizeof *l->positions);
-    l->current_pos = xcalloc(1, sizeof *l->current_pos);
-    size_t mask_bytes;
-    if (!size_mul((size_t)l->n_tokens, (size_t)m->mask_length * sizeof(float), &mask_bytes))
-        return err_set(e, ERR_LIMIT, "a mask of %lld x %lld", (long long)l->n_tokens,
-                       (long long)m->mask_length);
-    if (!(l->mask = mem_try_alloc(mask_bytes, e)) || !engine_run_new(&l->embeddings, embed, n_threads, e))
-        return false;
-    l->ids = engine_input(l->embeddings, engine_plan_find_input(embed, "input_ids"));
-    const void *hidden = l->hidden =
-        engine_output(l->embeddings, engine_plan_find_output(embed, "hidden_states"));
-    const void *per_layer =
-        m->per_layer_width > 0
-            ? engine_output(l->embeddings, engine_plan_find_output(embed, "per_layer_inputs"))
-            : NULL;
+    const void *hidden = first;
+    r->i_last_output = -1;
+    if (!m->chunks[0].plans[f])
+        return true;
+    r->chunks = xcalloc((size_t)m->n_chunks, sizeof *r->chunks);
     for (int i = 0; i < m->n_chunks; i++) {
-        const struct engine_plan *p = prefill ? m->chunks[i].prefill : m->chunks[i].infer;
-        if (!engine_run_new(&l->chunks[i], p, n_threads, e) || !engine_state_add(s->state, p, e))
+        const struct engine_plan *p = m->chunks[i].plans[f];
+        if (!engine_run_new(&r->chunks[i], p, pool_threads(m->pool), e) || !engine_state_add(s->state, p, e))
             return false;
-        struct engine_run *r = l->chunks[i];
-        engine_bind_input(r, engine_plan_find_input(p, "hidden_states"), hidden);
-        if (per_layer && engine_plan_find_input(p, "per_layer_inputs") >= 0)
-            engine_bind_input(r, engine_plan_find_input(p, "per_layer_inputs"), per_layer);
-        engine_bind_input(r, engine_plan_find_input(p, "position_ids"), l->positions);
-        engine_bind_input(r, engine_plan_find_input(p, "causal_mask"), l->mask);
-        engine_bind_input(r, engine_plan_find_input(p, "current_pos"), l->current_pos);
-        l->i_last_output = engine_plan_find_output(p, "output_hidden_states");
-        hidden = engine_output(r, l->i_last_output);
+        struct engine_run *run = r->chunks[i];
+        const struct {
+            const char *name;
+            const void *data;
+        } inputs[] = {{m->is_monolithic ? "input_ids" : "hidden_states", hidden},
+                      {"per_layer_inputs", per_layer},
+                      {"position_ids", l->positions},
+                      {"causal_mask", l->mask},
+                      {"current_pos", l->current_pos},
+                      {"update_mask", l->update_mask}};
+        for (size_t k = 0; k < sizeof inputs / sizeof *inputs; k++) {
+            int at = engine_plan_find_input(p, inputs[k].name);
+            if (inputs[k].data && at >= 0)
+                engine_bind_input(run, at, inputs[k].data);
+        }
+        if (m->is_monolithic)
+            continue;
+        r->i_last_output = engine_plan_find_output(p, "output_hidden_states");
+        hidden = engine_output(run, r->i_last_output);
     }
     return true;
 }
 
+static bool takes_update_mask(const struct model *m, enum model_function f)
+{
+    for (int i = 0; i < m->n_chunks; i++)
+        if (m->chunks[i].plans[f] && engine_plan_find_input(m->chunks[i].plans[f], "update_mask") >= 0)
+            return true;
+    return false;
+}
+
+static bool lane_open(struct session *s, struct lane *l, bool prefill, struct err *e)
+{
+    struct model *m = s->model;
+    enum model_function plain = prefill ? MODEL_PREFILL : MODEL_INFER,
+                        rotating = prefill ? MODEL_PREFILL_ROTATE : MODEL_INFER_ROTATE;
+    const void *per_layer = NULL;
+    size_t mask_bytes;
+    l->n_tokens = prefill ? m->batch_size : 1;
+    l->mask_position = l->update_position = -1;
+    l->positions = xcalloc((size_t)l->n_tokens, sizeof *l->positions);
+    l->current_pos = xcalloc(1, sizeof *l->current_pos);
+    if (!size_mul((size_t)l->n_tokens, (size_t)m->mask_length * sizeof(float), &mask_bytes))
+        return err_set(e, ERR_LIMIT, "a mask of %lld x %lld", (long long)l->n_tokens,
+                       (long long)m->mask_length);
+    if (!(l->mask = mem_try_alloc(mask_bytes, e)))
+        return false;
+    if (takes_update_mask(m, plain) || takes_update_mask(m, rotating)) {
+        if (!(l->update_mask = mem_try_alloc(mask_bytes, e)))
+            return false;
+        memset(l->update_mask, 0, mask_bytes);
+    }
+    if (m->is_monolithic) {
+        l->ids = xcalloc((size_t)l->n_tokens, sizeof *l->ids);
+    } else {
+        const struct engine_plan *embed = m->embeddings.plans[plain];
+        if (!engine_run_new(&l->embeddings, embed, pool_threads(m->pool), e))
+            return false;
+        l->ids = engine_input(l->embeddings, engine_plan_find_input(embed, "input_ids"));
+        l->hidden = engine_output(l->embeddings, engine_plan_find_output(embed, "hidden_states"));
+        if (m->per_layer_width > 0)
+            per_layer = engine_output(l->embeddings, engine_plan_find_output(embed, "per_layer_inputs"));
+    }
+    const void *first = m->is_monolithic ? (const void *)l->ids : l->hidden;
+    return runs_open(s, l, &l->plain, plain, first, per_layer, e) &&
+           runs_open(s, l, &l->rotating, rotating, first, per_layer, e);
+}
+
 static void lane_close(struct lane *l, int n_chunks)
 {
-    for (int i = 0; l->chunks && i < n_chunks; i++)
-        engine_run_free(l->chunks[i]);
-    free(l->chunks);
+    struct lane_runs *runs[2] = {&l->plain, &l->rotating};
+    for (int k = 0; k < 2; k++) {
+        for (int i = 0; runs[k]->chunks && i < n_chunks; i++)
+            engine_run_free(runs[k]->chunks[i]);
+        free(runs[k]->chunks);
+    }
+    if (!l->embeddings)
+        free(l->ids);
     engine_run_free(l->embeddings);
     free(l->positions);
     free(l->current_pos);
     mem_free(l->mask);
+    mem_free(l->update_mask);
 }
 
 bool session_new(struct session **out, struct model *m, struct err *e)
@@ -66,10 +114,13 @@ bool session_new(struct session **out, struct model *m, struct err *e)
     s->state = engine_state_new();
     s->tokens = xcalloc((size_t)m->context_length, sizeof *s->tokens);
     s->logits = xcalloc((size_t)m->vocab_size, sizeof *s->logits);
-    if (!lane_open(s, &s->infer, false, e) || (m->has_prefill && !lane_open(s, &s->prefill, true, e)) ||
-        !engine_run_new(&s->head, m->head.infer, pool_threads(m->pool), e))
+    if (!lane_open(s, &s->infer, false, e) || (m->has_prefill && !lane_open(s, &s->prefill, true, e)))
         goto done;
-    s->i_head_input = engine_plan_find_input(m->head.infer, "hidden_states");
+    if (!m->is_monolithic) {
+        if (!engine_run_new(&s->head, m->head.plans[MODEL_INFER], pool_threads(m->pool), e))
+            goto done;
+        s->i_head_input = engine_plan_find_input(m->head.plans[MODEL_INFER], "hidden_states");
+    }
     *out = s;
     s = NULL;
     ok = true;
@@ -144,20 +195,35 @@ static void fill_mask(struct lane *l, int64_t length, int64_t position)
     l->mask_position = position;
 }
 
+/* Column i of the update mask marks the row that token i's key and value go to. */
+static void fill_update_mask(struct lane *l, int64_t length, int64_t position)
+{
+    int64_t first = l->update_position;
+    for (int64_t t = 0; first >= 0 && t < l->n_tokens && first + t < length; t++)
+        l->update_mask[(first + t) * l->n_tokens + t] = 0;
+    for (int64_t t = 0; t < l->n_tokens && position + t < length; t++)
+        l->update_mask[(position + t) * l->n_tokens + t] = 1;
+    l->update_position = position;
+}
+
 static void show_rows(const struct session *s, const struct lane *l)
 {
     const struct model *m = s->model;
-    bool prefill = l == &s->prefill;
+    bool prefill = l == &s->prefill, rotating = l->newest == &l->rotating;
+    enum model_function f = prefill ? (rotating ? MODEL_PREFILL_ROTATE : MODEL_PREFILL)
+                                    : (rotating ? MODEL_INFER_ROTATE : MODEL_INFER);
+    if (m->is_monolithic)
+        return;
     s->watch(s->watch_context, -1, s->n, l->n_tokens, l->hidden);
     for (int i = 0; i < m->n_chunks; i++)
         for (int k = 0; k < m->chunks[i].n_watches; k++) {
             const struct model_watch *w = &m->chunks[i].watches[k];
             s->watch(s->watch_context, w->layer, s->n, l->n_tokens,
-                     engine_output(l->chunks[i], prefill ? w->i_prefill : w->i_infer));
+                     engine_output(l->newest->chunks[i], w->outputs[f]));
         }
-    if (!prefill || m->package->meta->prefill_last_token_output)
+    if (!prefill || m->prefill_gives_last)
         s->watch(s->watch_context, SESSION_FINAL_NORM, s->n + l->n_tokens - 1, 1,
-                 engine_output(l->chunks[m->n_chunks - 1], l->i_last_output));
+                 engine_output(l->newest->chunks[m->n_chunks - 1], l->newest->i_last_output));
 }
 
 /* After a chunk has failed the states of those before it have moved on, and perhaps a part of its own. Rows of plain
@@ -167,7 +233,7 @@ static bool lane_failed(struct session *s, int i_chunk, struct err *e)
 {
     int64_t n = s->n;
     snapshot_drop_after(s, n);
-    if (s->model->is_sequential && !snapshot_restore(s, 0, n, false))
+    if (n >= s->model->once_from && !snapshot_restore(s, 0, n, false))
         session_reset(s);
     return err_wrap(e, "chunk %d at position %lld", i_chunk + 1, (long long)n);
 }
@@ -180,11 +246,14 @@ static bool lane_call(struct session *s, struct lane *l, const int32_t *tokens, 
     for (int64_t t = 0; t < l->n_tokens; t++)
         l->positions[t] = (int32_t)(s->n + t);
     l->current_pos[0] = (int32_t)s->n;
+    l->newest = s->n >= m->rotate_from ? &l->rotating : &l->plain;
     fill_mask(l, m->mask_length, s->n);
-    if (!engine_execute(l->embeddings, NULL, m->pool, e))
+    if (l->update_mask)
+        fill_update_mask(l, m->mask_length, s->n);
+    if (l->embeddings && !engine_execute(l->embeddings, NULL, m->pool, e))
         return err_wrap(e, "tokens at position %lld", (long long)s->n);
     for (int i = 0; i < m->n_chunks; i++)
-        if (!engine_execute(l->chunks[i], s->state, m->pool, e))
+        if (!engine_execute(l->newest->chunks[i], s->state, m->pool, e))
             return lane_failed(s, i, e);
     if (s->watch)
         show_rows(s, l);
@@ -196,42 +265,80 @@ static bool lane_call(struct session *s, struct lane *l, const int32_t *tokens, 
     return true;
 }
 
-/* The head on the last chunk's output of the newest call: the final-normed state of the last token. */
+/* The best token of each part of the vocabulary keeps its value; of the others nothing is known. */
+static bool take_best(struct session *s, struct engine_run *run, const struct model_logits *from,
+                      struct err *e)
+{
+    const struct model *m = s->model;
+    engine_round_output(run, from->value);
+    const int32_t *index = engine_output(run, from->index);
+    const float *value = engine_output(run, from->value);
+    for (int64_t i = 0; i < m->vocab_size; i++)
+        s->logits[i] = -INFINITY;
+    for (int k = 0; k < m->n_logits; k++) {
+        int64_t size = m->part_begin[k + 1] - m->part_begin[k];
+        if (index[k] < 0 || index[k] >= size)
+            return err_set(e, ERR_FORMAT,
+                           "argmax_idx[%d]: expected an index below %lld, the size of that part of the "
+                           "vocabulary, found %d",
+                           k, (long long)size, (int)index[k]);
+        s->logits[m->part_begin[k] + index[k]] = value[k];
+    }
+    return true;
+}
+
+/* The head on the last chunk's output of the newest call: the final-normed state of the last token. A monolithic model has
+ * given the logits already. */
 static bool run_head(struct session *s, const struct lane *l, struct err *e)
 {
     struct model *m = s->model;
-    const struct engine_plan *p = m->head.infer;
-    engine_bind_input(s->head, s->i_head_input, engine_output(l->chunks[m->n_chunks - 1], l->i_last_output));
-    if (!engine_execute(s->head, NULL, m->pool, e))
-        return err_wrap(e, "LM head");
-    float *at = s->logits;
-    for (int i = 0; i < m->n_logits; i++) {
-        int64_t n = engine_plan_output(p, m->logits_output[i])->n_elems;
-        engine_round_output(s->head, m->logits_output[i]);
-        memcpy(at, engine_output(s->head, m->logits_output[i]), sizeof *at * (size_t)n);
-        at += n;
+    struct engine_run *run = l->newest->chunks[m->n_chunks - 1];
+    const struct model_logits *from = &m->logits[MODEL_INFER];
+    if (m->is_monolithic) {
+        from = &m->logits[l->newest == &l->rotating ? MODEL_INFER_ROTATE : MODEL_INFER];
+    } else {
+        engine_bind_input(s->head, s->i_head_input, engine_output(run, l->newest->i_last_output));
+        run = s->head;
+        if (!engine_execute(run, NULL, m->pool, e))
+            return err_wrap(e, "LM head");
     }
+    for (int i = 0; from->outputs && i < m->n_logits; i++) {
+        engine_round_output(run, from->outputs[i]);
+        memcpy(s->logits + m->part_begin[i], engine_output(run, from->outputs[i]),
+               sizeof *s->logits * (size_t)(m->part_begin[i + 1] - m->part_begin[i]));
+    }
+    if (!from->outputs && !take_best(s, run, from, e))
+        return err_wrap(e, "%s", m->is_monolithic ? m->package->chunks[0] : m->package->lm_head);
     s->has_logits = true;
     return true;
+}
+
+/* Whether a full batch may begin at a position: rotating functions take over at rotate_from, where a batch of the others
+ * has to end. */
+static bool can_prefill(const struct session *s, int64_t position)
+{
+    const struct model *m = s->model;
+    if (position >= m->rotate_from)
+        return s->prefill.rotating.chunks != NULL;
+    return m->has_prefill && m->batch_size <= m->rotate_from - position;
 }
 
 bool session_feed(struct session *s, const int32_t *tokens, size_t n, enum session_mode mode,
                   session_logits_fn on_logits, void *context, struct progress *progress, struct err *e)
 {
     struct model *m = s->model;
-    const struct meta *meta = m->package->meta;
     int64_t start = s->n, left = (int64_t)n;
     if (n > (size_t)(m->context_length - s->n))
         return err_set(e, ERR_LIMIT,
                        "%lld tokens do not fit: the context holds %lld, of which %lld are in use",
                        (long long)n, (long long)m->context_length, (long long)s->n);
-    /* Packages whose prefill does not return the last token's final row: the last token goes through infer, after the
-     * batch that already holds it; writing its keys again changes nothing. Where a position must not be processed
-     * twice, the last batch goes through infer as a whole. */
-    bool last_output = meta->prefill_last_token_output;
-    int64_t batch_min = m->batch_size + (m->is_sequential && !last_output);
     while (left > 0) {
-        bool batch = mode == SESSION_CONTRACT && m->has_prefill && left >= batch_min;
+        /* Packages whose prefill does not return the last token's final row: the last token goes through infer, after the
+         * batch that already holds it; writing its keys again changes nothing. Where a position must not be processed
+         * twice, the last batch goes through infer as a whole. */
+        bool once = s->n >= m->once_from, last_output = m->prefill_gives_last;
+        bool batch = mode == SESSION_CONTRACT && can_prefill(s, s->n) &&
+                     left >= m->batch_size + (once && !last_output);
         struct lane *l = batch ? &s->prefill : &s->infer;
         const int32_t *at = tokens + (s->n - start);
         if (progress && log_cancelled(progress->log, e))
@@ -239,7 +346,7 @@ bool session_feed(struct session *s, const int32_t *tokens, size_t n, enum sessi
         if (!lane_call(s, l, at, e))
             return false;
         left -= l->n_tokens;
-        bool wanted = (on_logits && !(batch && m->is_sequential && !last_output)) || left == 0;
+        bool wanted = (on_logits && !(batch && once && !last_output)) || left == 0;
         if (batch && wanted && !last_output) {
             s->n--;
             if (!lane_call(s, &s->infer, at + l->n_tokens - 1, e))
@@ -265,6 +372,11 @@ bool session_feed(struct session *s, const int32_t *tokens, size_t n, enum sessi
 static bool sync_sequential(struct session *s, const int32_t *tokens, size_t same, size_t n, bool parts,
                             size_t *kept, struct progress *progress, struct err *e)
 {
+    /* Before rotating functions have begun, rows behind a position are masked until they are written again. */
+    if (s->n <= s->model->once_from && ((size_t)s->n > same || ((size_t)s->n == n && !s->has_logits))) {
+        s->n = (int64_t)(same == n ? n - 1 : same);
+        s->has_logits = false;
+    }
     bool usable = (size_t)s->n <= same && ((size_t)s->n < n || s->has_logits);
     if (!snapshot_restore(s, usable ? s->n : 0, (int64_t)same, same == n) && !usable)
         session_reset(s);
@@ -315,24 +427,39 @@ bool session_sync(struct session *s, const int32_t *tokens, size_t n, struct pro
 void session_measure(struct session *s)
 {
     struct lane *lanes[2] = {&s->infer, &s->prefill};
-    for (int k = 0; k < (s->model->has_prefill ? 2 : 1); k++) {
-        engine_run_measure(lanes[k]->embeddings, true);
-        for (int i = 0; i < s->model->n_chunks; i++)
-            engine_run_measure(lanes[k]->chunks[i], true);
+    for (int k = 0; k < 2; k++) {
+        if (lanes[k]->embeddings)
+            engine_run_measure(lanes[k]->embeddings, true);
+        for (int i = 0; i < s->model->n_chunks; i++) {
+            if (lanes[k]->plain.chunks)
+                engine_run_measure(lanes[k]->plain.chunks[i], true);
+            if (lanes[k]->rotating.chunks)
+                engine_run_measure(lanes[k]->rotating.chunks[i], true);
+        }
     }
-    engine_run_measure(s->head, true);
+    if (s->head)
+        engine_run_measure(s->head, true);
 }
 
 void session_print_plans(const struct session *s, FILE *out, bool prefill)
 {
     const struct model *m = s->model;
     const struct lane *l = prefill ? &s->prefill : &s->infer;
-    fprintf(out, "embeddings, %lld token%s: ", (long long)l->n_tokens, l->n_tokens == 1 ? "" : "s");
-    engine_plan_print(prefill ? m->embeddings.prefill : m->embeddings.infer, l->embeddings, out);
-    for (int i = 0; i < m->n_chunks; i++) {
-        fprintf(out, "chunk %d of %d, ", i + 1, m->n_chunks);
-        engine_plan_print(prefill ? m->chunks[i].prefill : m->chunks[i].infer, l->chunks[i], out);
+    const struct lane_runs *runs[2] = {&l->plain, &l->rotating};
+    if (l->embeddings) {
+        fprintf(out, "embeddings, %lld token%s: ", (long long)l->n_tokens, l->n_tokens == 1 ? "" : "s");
+        engine_plan_print(m->embeddings.plans[prefill ? MODEL_PREFILL : MODEL_INFER], l->embeddings, out);
     }
-    fprintf(out, "LM head, ");
-    engine_plan_print(m->head.infer, s->head, out);
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; runs[k]->chunks && i < m->n_chunks; i++) {
+            enum model_function f = k ? (prefill ? MODEL_PREFILL_ROTATE : MODEL_INFER_ROTATE)
+                                      : (prefill ? MODEL_PREFILL : MODEL_INFER);
+            if (!m->is_monolithic)
+                fprintf(out, "chunk %d of %d, ", i + 1, m->n_chunks);
+            engine_plan_print(m->chunks[i].plans[f], runs[k]->chunks[i], out);
+        }
+    if (s->head) {
+        fprintf(out, "LM head, ");
+        engine_plan_print(m->head.plans[MODEL_INFER], s->head, out);
+    }
 }

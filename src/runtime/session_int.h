@@ -5,22 +5,32 @@
 #include "runtime/model_identity.h"
 #include "runtime/session.h"
 
-/* The runs of one function (infer or prefill) through all parts, wired together. */
+/* The chunks' runs of one function, wired from one to the next. */
+struct lane_runs {
+    struct engine_run **chunks; /* [n_chunks]; NULL: the package has no such function */
+    int i_last_output;          /* of the last chunk: output_hidden_states; -1 in a monolithic model */
+};
+
+/* What calls of one number of tokens share, and the runs of the functions that take it. */
 struct lane {
-    int64_t n_tokens; /* 1 or the batch size */
-    struct engine_run *embeddings, **chunks;
-    int32_t *ids, *positions, *current_pos; /* [n_tokens], [n_tokens], [1] */
-    float *mask;                            /* [n_tokens, mask_length] */
-    int64_t mask_position;                  /* first row's position that mask stands for; -1: none */
-    int i_last_output;
-    const float *hidden; /* the embeddings' rows */
+    int64_t n_tokens;              /* 1 or the batch size */
+    struct engine_run *embeddings; /* NULL in a monolithic package */
+    struct lane_runs plain, rotating;
+    const struct lane_runs *newest; /* those of the newest call */
+    int32_t *ids, *positions,
+        *current_pos;      /* [n_tokens], [n_tokens], [1]; ids are the embeddings' own where there are any */
+    float *mask;           /* [n_tokens, mask_length] */
+    int64_t mask_position; /* first row's position that mask stands for; -1: none */
+    float *update_mask;    /* [mask_length, n_tokens]: 1 where a token's row is; NULL: nobody asks */
+    int64_t update_position; /* the first token's position that it stands for; -1: all zeros */
+    const float *hidden;     /* the embeddings' rows */
 };
 
 struct session {
     struct model *model;
     struct engine_state *state;
     struct lane infer, prefill;
-    struct engine_run *head;
+    struct engine_run *head; /* NULL in a monolithic package */
     int i_head_input;
     float *logits;   /* [vocab_size] */
     int32_t *tokens; /* [context_length]: what the context holds */

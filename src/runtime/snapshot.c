@@ -21,7 +21,7 @@ bool state_is_full_length(const struct session *s, const struct engine_state_ent
     const struct model *m = s->model;
     bool is_cache =
         !entry->is_recurrent && !(m->precision == ENGINE_FP16 && m->package->meta->recurrent_state);
-    return is_cache && state_bytes(entry) > 0 && entry->rank == 4 && entry->dims[2] == m->mask_length;
+    return is_cache && state_bytes(entry) > 0 && model_is_full_cache(m, entry->rank, entry->dims);
 }
 
 static void snapshot_free(struct session *s, struct snapshot *p)

@@ -69,12 +69,12 @@ static bool has_rows(const struct engine_plan *p, int i, int64_t tokens, int64_t
 
 static void add_watch(const struct model *m, struct model_part *part, int64_t layer, const char *name)
 {
-    struct model_watch w = {layer, engine_plan_find_output(part->infer, name), -1};
-    if (!has_rows(part->infer, w.i_infer, 1, m->hidden_size))
-        return;
-    if (part->prefill) {
-        w.i_prefill = engine_plan_find_output(part->prefill, name);
-        if (!has_rows(part->prefill, w.i_prefill, m->batch_size, m->hidden_size))
+    struct model_watch w = {.layer = layer};
+    for (int f = 0; f < MODEL_FUNCTIONS; f++) {
+        const struct engine_plan *p = part->plans[f];
+        bool is_batch = f == MODEL_PREFILL || f == MODEL_PREFILL_ROTATE;
+        w.outputs[f] = p ? engine_plan_find_output(p, name) : -1;
+        if (p && !has_rows(p, w.outputs[f], is_batch ? m->batch_size : 1, m->hidden_size))
             return;
     }
     int at = part->n_watches;
@@ -94,8 +94,9 @@ void model_find_watches(const struct model *m, struct model_part *part, bool is_
     int64_t border = last_layer(part->mil);
     if (!is_last && border >= 0)
         add_watch(m, part, border, "output_hidden_states");
-    for (int i = 0; i < engine_plan_outputs(part->infer); i++) {
-        const char *name = engine_plan_output(part->infer, i)->name;
+    const struct engine_plan *infer = part->plans[MODEL_INFER];
+    for (int i = 0; i < engine_plan_outputs(infer); i++) {
+        const char *name = engine_plan_output(infer, i)->name;
         int64_t layer = layer_of_name(name);
         if (layer >= 0)
             add_watch(m, part, layer, name);

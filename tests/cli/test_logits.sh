@@ -70,7 +70,7 @@ expect 1 "nowhere" "$MILKIT" logits tiny --tokens 1 -o nowhere/x.safetensors
 # ---- packages that another tool made ----
 if [ -n "$SHARED" ]; then
     peers=$SHARED/peer-packages/anemll
-    names="qwen3-fp16-1c-ctx256 qwen3-lut4-2c-ctx256 qwen3-lut8t-1c-ctx256-nodedup"
+    names="qwen3-fp16-1c-ctx256 qwen3-lut4-2c-ctx256 qwen3-lut8t-1c-ctx256-nodedup qwen3-monolithic-lut4-ctx256"
     is_sanitized && names=qwen3-lut4-2c-ctx256
     for name in $names; do
         ids "$peers/$name/golden.safetensors" tokens 100 >peer.txt
@@ -85,7 +85,13 @@ if [ -n "$SHARED" ]; then
         compare rows prefill.safetensors "$peers/$name/golden.safetensors" prefill128_infer6.logits 128 0.05 6
     done
     expect 3 "argmax" "$MILKIT" logits "$peers/qwen3-lut6-1c-ctx512-argmax" --tokens 1 -o x.safetensors
-    expect 3 "monolithic" "$MILKIT" logits "$peers/qwen3-monolithic-lut4-ctx256" --tokens 1 -o x.safetensors
+    expect 3 "shows no layers" "$MILKIT" check "$peers/qwen3-monolithic-lut4-ctx256" --hf "$SHARED/peer-packages/checkpoints/qwen3-a" --layers
+    expect 3 "argmax" "$MILKIT" check "$peers/qwen3-lut6-1c-ctx512-argmax" --hf "$SHARED/peer-packages/checkpoints/qwen3-a"
+    expect 0 "" "$MILKIT" plan "$peers/qwen3-monolithic-lut4-ctx256"
+    expect 3 "argmax" "$MILKIT" eval "$peers/qwen3-lut6-1c-ctx512-argmax" --text "$DATA/models/eval.txt" --tokens 5
+    expect 3 "argmax" "$MILKIT" run "$peers/qwen3-lut6-1c-ctx512-argmax" --tokens 1 --ids -n 1 --temp 0.5
+    expect 0 "" "$MILKIT" run "$peers/qwen3-lut6-1c-ctx512-argmax" --tokens @peer.txt --ids -n 4
+    grep -q ^[0-9]*,[0-9]*,[0-9]*,[0-9]*$ out.txt || fail "no four tokens: $(cat out.txt)"
 else
     echo "skipped: other tools' packages need ../shared"
 fi

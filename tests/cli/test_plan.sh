@@ -118,9 +118,22 @@ break_package
 rm -r broken/qwen_FFN_PF_chunk_02of02.mlmodelc
 cp -r broken/qwen_lm_head.mlmodelc broken/qwen_FFN_PF_chunk_02of02.mlmodelc
 refused "no function infer"
+break_package # swapped chunks, and one of them twice
+mv broken/qwen_FFN_PF_chunk_02of02.mlmodelc broken/other.mlmodelc
+cp -r broken/qwen_FFN_PF_chunk_01of02.mlmodelc broken/qwen_FFN_PF_chunk_02of02.mlmodelc
+refused "chunk_02of02.mlmodelc: expected chunk 2, found chunk 1"
+rm -r broken/qwen_FFN_PF_chunk_01of02.mlmodelc
+mv broken/other.mlmodelc broken/qwen_FFN_PF_chunk_01of02.mlmodelc
+refused "chunk_01of02.mlmodelc: expected chunk 1, found chunk 2"
+for file in broken/qwen_FFN_PF_chunk_0?of02.mlmodelc/coremldata.bin; do
+    sed -i 's/com\.anemll\.chunk_no/com.other_.chunk_no/' "$file"
+done
+refused "chunk_01of02.mlmodelc: expected the layers from 0 on"
 break_package # the last chunk's prefill returns a batch where meta.yaml promises the last token's row
 rm -r broken/qwen_FFN_PF_chunk_02of02.mlmodelc
 cp -r broken/qwen_FFN_PF_chunk_01of02.mlmodelc broken/qwen_FFN_PF_chunk_02of02.mlmodelc
+sed -i 's/com\.anemll\.\(chunk_no\|layers\)/com.other_.\1/' broken/qwen_FFN_PF_chunk_02of02.mlmodelc/coremldata.bin
+sed -i 's/com\.anemll\.\(chunk_no\|layers\)/com.other_.\1/' broken/qwen_FFN_PF_chunk_02of02.mlmodelc/coremldata.bin
 refused "expected floats [1, 1, 192], found fp16 [1, 8, 192]"
 break_package
 sed -i 's/vocab_size: 2057/vocab_size: 2058/' broken/meta.yaml
@@ -148,5 +161,17 @@ break_package
 printf '    monolithic_model: x.mlmodelc\n' >broken/extra.txt
 sed -i '/num_chunks/r broken/extra.txt' broken/meta.yaml
 sed -i 's/^ *monolithic_model/    monolithic_model/' broken/meta.yaml
-expect 3 monolithic "$MILKIT" plan broken
+refused "no model for the whole (model_type monolithic): expected x as"
+# meta.yaml against the models: a line each, and the package runs
+warned() { # a change to meta.yaml, what is said
+    break_package
+    sed -i "$1" broken/meta.yaml
+    expect 0 "" "$MILKIT" run broken -p And -n 1 --greedy
+    [ "$(grep -c warning err.txt)" = 1 ] && grep -qF "$2" err.txt || fail "expected one warning with '$2': $(cat err.txt)"
+}
+warned 's/context_length: 64/context_length: 96/' "meta.yaml: context_length 96, but broken/qwen_FFN_PF_chunk_01of02.mlmodelc has 64 columns"
+warned 's/context_length: 64/context_length: 60/' "meta.yaml: context_length 60, but"
+warned 's/split_lm_head: 16/split_lm_head: 8/' "meta.yaml: split_lm_head 8, but broken/qwen_lm_head.mlmodelc has 16 parts"
+warned 's/^\( *\)split_lm_head: 16/&\n\1argmax_in_model: true/' "meta.yaml: argmax_in_model true, but broken/qwen_lm_head.mlmodelc gives logits"
+warned 's/hidden_size: 192/hidden_size: 193/' "meta.yaml: hidden_size 193, but"
 finish

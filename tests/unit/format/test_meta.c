@@ -238,6 +238,8 @@ static void test_deeper_wins_and_defaults(void **state)
               "  parameters:\n    context_length: 3\n    baz: {a: b}\n");
     assert_int_equal(m->context_length, 3);
     assert_int_equal(m->batch_size, 16);
+    assert_true(meta_has(m, "context_length") && meta_has(m, "batch_size"));
+    assert_false(meta_has(m, "vocab_size") || meta_has(m, "foo"));
     assert_int_equal(m->n_unknown_keys, 3);
     assert_string_equal(m->unknown_keys[0], "foo");
     assert_string_equal(m->unknown_keys[1], "model_info.bar");
@@ -254,6 +256,7 @@ static void test_deeper_wins_and_defaults(void **state)
     assert_int_equal(m->lut_ffn, 6);
     assert_int_equal(m->lut_embeddings, META_NONE);
     assert_int_equal(m->vocab_size, 0);
+    assert_false(meta_has(m, "context_length") || meta_has(m, "vocab_size")); /* a default, a null */
     assert_true(!m->prefill_last_token_output && !m->prefill_dynamic_slice && !m->argmax_in_model);
     assert_true(isnan(m->sampling.temperature) && m->sampling.top_k == -1);
     assert_null(m->embeddings);

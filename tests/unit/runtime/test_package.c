@@ -476,14 +476,78 @@ static void test_numbers_out_of_range(void **state)
     expect_error(ERR_FORMAT, "context_length");
 }
 
+/* One model is the whole package: by its own name, by a name built from the prefix, in the other form. */
 static void test_monolithic(void **state)
 {
     (void)state;
-    begin(BASIC "    monolithic_model: qwen_monolithic_full_lut4.mlmodelc\n");
-    expect_error(ERR_UNSUPPORTED, "monolithic");
-    SKIP_WITHOUT_SHARED();
-    expect_error_at(MILKIT_SHARED "/peer-packages/anemll/qwen3-monolithic-lut4-ctx256", ERR_UNSUPPORTED,
-                    "monolithic");
+    static const char *const keys[] = {
+        "    model_prefix: qwen\n    lut_bits: 4\n    monolithic_model: qwen_monolithic_full_lut4.mlmodelc\n",
+        "    model_prefix: qwen\n    lut_bits: 4\n    model_type: monolithic\n"};
+    static const char *const files[] = {"qwen_monolithic_full_lut4.mlmodelc",
+                                        "qwen_monolithic_full_lut4.mlpackage",
+                                        "qwen_monolithic_full.mlmodelc"};
+    for (int i = 0; i < 2; i++) {
+        begin(keys[i]);
+        expect_error(ERR_FORMAT, "qwen_monolithic_full");
+        for (int k = 0; k < 3; k++) {
+            struct package *p = NULL;
+            begin(keys[i]);
+            put_model(files[k]);
+            ASSERT_OK(package_open(&p, scratch, e));
+            assert_true(p->is_monolithic && !p->embeddings && !p->lm_head);
+            assert_int_equal(p->n_chunks, 1);
+            assert_base(p->chunks[0], files[k]);
+            package_close(p);
+        }
+    }
+}
+
+/* Functions of a chunk in two files: prefill's in those of the key pf, rotating ones in a file of their own. */
+static void test_chunks_in_two_files(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *keys, *second[2];
+    } cases[] = {{"    pf: q_PF_chunk_01of02.mlmodelc\n",
+                  {"q_PF_chunk_01of02.mlmodelc", "q_PF_chunk_02of02.mlpackage"}},
+                 {"    split_rotate: true\n    pf: q_PF_chunk_01of02.mlmodelc\n",
+                  {"q_PF_chunk_01of02.mlmodelc", "q_PF_chunk_02of02.mlmodelc"}},
+                 {"    split_rotate: true\n",
+                  {"q_FFN_PF_chunk_01of02_rot.mlmodelc", "q_FFN_PF_chunk_02of02_rot.mlmodelc"}},
+                 {"    split_rotate: true\n", {"q_PF_chunk_01of02.mlmodelc", "q_PF_chunk_02of02.mlmodelc"}}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct package *p = NULL;
+        char *text =
+            xasprintf("    num_chunks: 2\n    model_prefix: q\n    ffn: q_FFN_PF_chunk_01of02.mlmodelc\n%s",
+                      cases[i].keys);
+        begin(text);
+        put_model("q_embeddings.mlmodelc");
+        put_model("q_lm_head.mlmodelc");
+        put_model("q_FFN_PF_chunk_01of02.mlmodelc");
+        put_model("q_FFN_PF_chunk_02of02.mlmodelc");
+        if (i > 0)
+            expect_error(ERR_FORMAT, "chunk 1 of 2: meta.yaml says split_rotate");
+        for (int k = 0; k < 2; k++)
+            put_model(cases[i].second[k]);
+        ASSERT_OK(package_open(&p, scratch, e));
+        for (int k = 0; k < 2; k++)
+            assert_base(p->more_chunks[k], cases[i].second[k]);
+        package_close(p);
+        free(text);
+    }
+}
+
+/* The name of the first chunk says of how many, too. */
+static void test_number_of_chunks_against_the_name(void **state)
+{
+    (void)state;
+    begin("    num_chunks: 2\n    model_prefix: q\n    ffn: q_FFN_PF_chunk_01of03.mlmodelc\n");
+    put_model("q_embeddings.mlmodelc");
+    put_model("q_lm_head.mlmodelc");
+    put_model("q_FFN_PF_chunk_01of03.mlmodelc");
+    put_model("q_FFN_PF_chunk_02of03.mlmodelc");
+    put_model("q_FFN_PF_chunk_03of03.mlmodelc");
+    expect_error(ERR_FORMAT, "num_chunks 2, but ffn is q_FFN_PF_chunk_01of03.mlmodelc, one of 3");
 }
 
 static void test_anemll_packages(void **state)
@@ -535,6 +599,8 @@ int main(void)
         cmocka_unit_test(test_no_package),
         cmocka_unit_test(test_numbers_out_of_range),
         cmocka_unit_test(test_monolithic),
+        cmocka_unit_test(test_chunks_in_two_files),
+        cmocka_unit_test(test_number_of_chunks_against_the_name),
         cmocka_unit_test(test_anemll_packages),
         cmocka_unit_test(test_no_tokenizer),
     };
