@@ -246,7 +246,7 @@ static bool compile_inputs(struct compiler *c)
             *s = (struct plan_state){
                 .name = name, .dtype = port.dtype, .rank = port.rank, .n_elems = port.n_elems};
             memcpy(s->dims, port.dims, sizeof s->dims);
-            s->is_recurrent = state_form_is_recurrent(c->state_forms, v->name);
+            s->is_recurrent = engine_state_is_recurrent(c->state_forms, v->name);
             bool as_float32 = c->float32_states || (s->is_recurrent && p->precision != ENGINE_FP16);
             s->repr = as_float32 ? REPR_F32 : REPR_F16;
             int storage = storage_new(c, STORAGE_STATE, s->repr, port.n_elems);

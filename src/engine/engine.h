@@ -30,6 +30,8 @@ struct engine_state_forms;
 struct engine_state_forms *engine_state_forms_new(void);
 void engine_state_forms_add(struct engine_state_forms *s, const struct mil_model *m); /* all functions */
 void engine_state_forms_free(struct engine_state_forms *s);                           /* accepts NULL */
+/* Is the state of this name held as float32 in every function that shares it? */
+bool engine_state_is_recurrent(const struct engine_state_forms *s, const char *name);
 
 /* What a plan may cost, in bytes of memory (constants that are expanded, workspace, inputs, states) and in elementary
  * operations of one run: checked before it is spent (ERR_LIMIT). A limit of 0 is 4 GiB + 64 times the bytes of the

@@ -237,8 +237,6 @@ bool graph_is_state_update(const struct graph *g, const struct mil_op *op, int *
 void graph_find_looks(struct graph *g, struct arena *a);
 /* v has exactly one use, by op index `op`. */
 bool graph_used_once_by(const struct graph *g, const struct mil_var *v, int op);
-/* state_form.c: is the state of this name held as float32 in every function that shares it? */
-bool state_form_is_recurrent(const struct engine_state_forms *s, const char *name);
 /* fuse.c: marks patterns in g->nodes. */
 void fuse_patterns(struct compiler *c);
 /* fuse_delta.c */

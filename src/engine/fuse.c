@@ -363,7 +363,7 @@ static void fuse_rope(struct compiler *c, const struct mil_op *concat)
 static bool is_state_slice(const struct compiler *c, const struct mil_var *v)
 {
     const struct mil_var *state = c->state_slice[v->id];
-    return state && !state_form_is_recurrent(c->state_forms, state->name);
+    return state && !engine_state_is_recurrent(c->state_forms, state->name);
 }
 
 /* Which variables lead back to a read of a state through slices and axes of one element. */

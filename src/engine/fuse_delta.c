@@ -456,7 +456,7 @@ void fuse_gated_delta(struct compiler *c, const struct mil_op *update)
     add_member(&m, graph_op_index(&c->g, out));
     add_member(&m, c->g.uses[out->id]->op);
     /* The rule runs on a state that is held as float32. */
-    if (!state_form_is_recurrent(c->state_forms, state->name))
+    if (!engine_state_is_recurrent(c->state_forms, state->name))
         return;
     if (!unary(&m, part, MIL_OP_SQUEEZE, &next) || c->g.n_uses[part->id] != 1 || c->g.n_uses[next->id] > 2)
         return; /* the new state goes into the update, and (the form of one token) into the output */

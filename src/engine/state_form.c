@@ -151,7 +151,7 @@ void engine_state_forms_add(struct engine_state_forms *s, const struct mil_model
     }
 }
 
-bool state_form_is_recurrent(const struct engine_state_forms *s, const char *name)
+bool engine_state_is_recurrent(const struct engine_state_forms *s, const char *name)
 {
     const unsigned *flags = table_get(s->flags, name);
     if (!flags || (*flags & FORM_PLACED))

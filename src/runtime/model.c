@@ -1,16 +1,10 @@
 /* Opening the parts of a package and checking them against each other and against the contract. */
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include "runtime/model_int.h"
 
 static const char *const function_names[MODEL_FUNCTIONS] = {"infer", "prefill", "infer_rotate",
                                                             "prefill_rotate"};
-
-const char *model_function_name(enum model_function f)
-{
-    return function_names[f];
-}
 
 static bool plan_part(struct model *m, const struct mil_model *mil, const char *path, const char *function,
                       int64_t tokens, const char *flexible_input, const struct model_options *o,
@@ -286,7 +280,8 @@ static bool plan_rotating(struct model *m, const struct model_options *o, struct
 }
 
 /* From which position on each is computed once and in order. A state that is no cache of all positions is written over as
- * the context grows; one that rotating functions shift holds each position in its own row until they begin. */
+ * the context grows (a recurrent one can have a cache's shape); one that rotating functions shift holds each position in
+ * its own row until they begin. */
 static int64_t find_once_from(const struct model *m)
 {
     const struct meta *meta = m->package->meta;
@@ -297,8 +292,11 @@ static int64_t find_once_from(const struct model *m)
         const struct mil_function *f = mil_function_find(file_with(m, i, MODEL_INFER, &path), "infer");
         for (int k = 0; k < f->n_inputs; k++) {
             const struct mil_type *t = f->inputs[k]->type;
-            if (t->kind == MIL_TYPE_STATE && !model_is_full_cache(m, t->elem->rank, t->elem->dims) &&
-                !(t->elem->rank == 4 && t->elem->dims[2] == m->rotate_from))
+            if (t->kind != MIL_TYPE_STATE)
+                continue;
+            bool rotates = t->elem->rank == 4 && t->elem->dims[2] == m->rotate_from;
+            if (engine_state_is_recurrent(m->state_forms, f->inputs[k]->name) ||
+                !(rotates || model_is_full_cache(m, t->elem->rank, t->elem->dims)))
                 return 0;
         }
     }
@@ -329,6 +327,10 @@ static bool open_chunks(struct model *m, const struct model_options *o, struct e
 }
 
 /* ---- logits ---- */
+
+#define PARTS_MAX 4096
+/* Where the models do not show how large the vocabulary is, so that a wrong meta.yaml costs little. */
+#define UNSHOWN_VOCABULARY_MAX (1 << 24)
 
 /* Which outputs are logits1 .. logitsN, or the only one. */
 static bool find_all_logits(const struct engine_plan *p, const char *path, struct model_logits *l,
@@ -380,8 +382,9 @@ static bool find_logits(struct model *m, enum model_function f, const struct eng
         i_value = engine_plan_find_output(p, "argmax_val");
     bool best_only = i_index >= 0 && i_value >= 0, ok;
     int64_t n = best_only ? engine_plan_output(p, i_index)->n_elems : engine_plan_outputs(p);
-    if (n < 1 || n > INT_MAX)
-        return err_set(e, ERR_FORMAT, "%s: %lld parts of logits", path, (long long)n);
+    if (n < 1 || n > PARTS_MAX)
+        return err_set(e, ERR_FORMAT, "%s: expected 1 to %d parts of the vocabulary, found %lld", path,
+                       PARTS_MAX, (long long)n);
     int64_t *sizes = xcalloc((size_t)n, sizeof *sizes), *begin = xcalloc((size_t)n + 1, sizeof *begin);
     if (!best_only) {
         ok = find_all_logits(p, path, l, sizes, e);
@@ -400,6 +403,9 @@ static bool find_logits(struct model *m, enum model_function f, const struct eng
     }
     for (int64_t k = 0; k < n; k++)
         begin[k + 1] = begin[k] + sizes[k];
+    if (ok && best_only && begin[n] > UNSHOWN_VOCABULARY_MAX)
+        ok = err_set(e, ERR_LIMIT, "%s: expected at most %d tokens in meta.yaml, found %lld", path,
+                     UNSHOWN_VOCABULARY_MAX, (long long)begin[n]);
     if (ok && m->part_begin)
         ok = (m->n_logits == n && m->gives_best_only == best_only &&
               memcmp(m->part_begin, begin, sizeof *begin * ((size_t)n + 1)) == 0) ||
@@ -422,7 +428,7 @@ static bool open_head(struct model *m, const struct model_options *o, struct err
     const char *path = m->is_monolithic ? m->package->chunks[0] : m->package->lm_head;
     const int64_t hidden[3] = {1, 1, m->hidden_size};
     if (m->is_monolithic) {
-        const struct engine_plan *const *plans = (const struct engine_plan *const *)m->chunks[0].plans;
+        struct engine_plan *const *plans = m->chunks[0].plans;
         if (!find_logits(m, MODEL_INFER, plans[MODEL_INFER], path, e) ||
             (plans[MODEL_INFER_ROTATE] &&
              !find_logits(m, MODEL_INFER_ROTATE, plans[MODEL_INFER_ROTATE], path, e)))

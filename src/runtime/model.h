@@ -81,8 +81,6 @@ struct model {
 bool model_open(struct model **out, const char *path, const struct model_options *options,
                 struct err *e) MUST_CHECK;
 void model_close(struct model *m); /* accepts NULL */
-/* "infer", "prefill", "infer_rotate", "prefill_rotate" */
-const char *model_function_name(enum model_function f);
 /* A cache [.., .., context or more, ..] whose rows stay what they are when later positions are written. */
 bool model_is_full_cache(const struct model *m, int rank, const int64_t *dims);
 /* ERR_UNSUPPORTED, with the reason, for packages whose heads give only the best token. what: "sampling". */

@@ -74,22 +74,24 @@ static const struct mil_function *infer_of(const struct model *m, int i)
     return f || !m->chunks[i].second ? f : mil_function_find(m->chunks[i].second, "infer");
 }
 
-/* The first cache [.., .., rows, ..] that is shorter than the context; NULL: there is none. */
-static const struct mil_var *short_cache(const struct model *m, int i)
+/* The first cache [.., .., rows, ..] of chunk i with less than n rows; NULL: there is none. */
+static const struct mil_var *short_cache(const struct model *m, int i, int64_t n)
 {
     const struct mil_function *f = infer_of(m, i);
     for (int k = 0; f && k < f->n_inputs; k++) {
         const struct mil_type *t = f->inputs[k]->type;
-        if (t->kind == MIL_TYPE_STATE && t->elem->rank == 4 && t->elem->dims[2] < m->context_length)
+        if (t->kind == MIL_TYPE_STATE && t->elem->rank == 4 && t->elem->dims[2] < n &&
+            !engine_state_is_recurrent(m->state_forms, f->inputs[k]->name))
             return f->inputs[k];
     }
     return NULL;
 }
 
-/* One call at a position with zeros for everything else, on states of its own. */
-static bool try_position(const struct model *m, int i, enum model_function f, int64_t position, struct err *e)
+/* One call of chunk i's infer at a position, with zeros for everything else, on states of its own. */
+static bool try_position(const struct model *m, int i, const struct mil_var *cache, int64_t position,
+                         struct err *e)
 {
-    const struct engine_plan *p = m->chunks[i].plans[f];
+    const struct engine_plan *p = m->chunks[i].plans[MODEL_INFER];
     struct engine_state *state = engine_state_new();
     struct engine_run *run = NULL;
     struct err why = {0};
@@ -101,14 +103,12 @@ static bool try_position(const struct model *m, int i, enum model_function f, in
         for (int64_t j = 0; is_position && j < port->n_elems; j++)
             ((int32_t *)engine_input(run, k))[j] = (int32_t)position;
     }
-    if (ok && !engine_execute(run, state, m->pool, &why)) {
-        const struct mil_var *cache = short_cache(m, i);
+    if (ok && !engine_execute(run, state, m->pool, &why))
         ok = err_set(
             e, ERR_FORMAT,
             "%s: position %lld of a context of %lld can't be computed: state %s holds %lld positions (%s)",
             m->package->chunks[i], (long long)position, (long long)m->context_length, cache->name,
             (long long)cache->type->elem->dims[2], why.msg);
-    }
     engine_run_free(run);
     engine_state_free(state);
     return ok;
@@ -117,14 +117,13 @@ static bool try_position(const struct model *m, int i, enum model_function f, in
 bool model_check_positions(const struct model *m, struct err *e)
 {
     const struct meta *meta = m->package->meta;
-    bool rotates = m->rotate_from != INT64_MAX;
-    if (meta->recurrent_state || meta->local_cache_length > 0)
-        return true;
-    for (int i = 0; i < m->n_chunks; i++)
-        if (short_cache(m, i) &&
-            (!try_position(m, i, MODEL_INFER, (rotates ? m->rotate_from : m->context_length) - 1, e) ||
-             (rotates && !try_position(m, i, MODEL_INFER_ROTATE, m->context_length - 1, e))))
+    /* infer's positions: rotating functions take over where their caches are full */
+    int64_t n = m->rotate_from < m->context_length ? m->rotate_from : m->context_length;
+    for (int i = 0; i < m->n_chunks && meta->local_cache_length == 0; i++) {
+        const struct mil_var *cache = short_cache(m, i, n);
+        if (cache && !try_position(m, i, cache, n - 1, e))
             return false;
+    }
     return true;
 }
 

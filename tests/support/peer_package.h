@@ -24,8 +24,9 @@ struct peer {
     bool no_rotate, no_prefill_rotate, no_prefill;
     bool split_files;       /* prefill functions in files of their own */
     bool takes_update_mask; /* declared, and used: the rows that it marks must be those of the positions */
-    const char *extra;      /* one more function of this name in the last chunk; NULL: none */
-    const char *meta;       /* more lines of meta.yaml, four spaces before each; NULL: none */
+    bool has_memory;   /* a recurrent state, as long as the context; peer_reference knows nothing of it */
+    const char *extra; /* one more function of this name in the last chunk; NULL: none */
+    const char *meta;  /* more lines of meta.yaml, four spaces before each; NULL: none */
 };
 
 static inline float peer_embedding(int32_t token, int64_t column)
@@ -136,6 +137,13 @@ static inline struct mil_var *peer_attention(struct mil_builder *b, struct mil_v
     return block_attention(b, x, kv[0], kv[1], block_slice(b, mask, 3, 0, rows, NULL), PEER_SCALE, NULL);
 }
 
+static inline void write_memory(struct mil_builder *b, struct mil_var *state, struct mil_var *data)
+{
+    assert_true(mil_build_op_n(b, "write_state", NULL,
+                               ARGS({.name = "input", .var = state}, {.name = "data", .var = data}), 2, NULL,
+                               0));
+}
+
 /* One function of chunk i (of a monolithic package: of all chunks). */
 static inline void peer_function(const struct peer *p, struct mil_model *m, int i, enum model_function f,
                                  const char *name)
@@ -165,18 +173,12 @@ static inline void peer_function(const struct peer *p, struct mil_model *m, int 
         struct mil_var *head = block_reshape(b, x, 4, SHAPE(1, 1, t, PEER_WIDTH), NULL);
         struct mil_var *all = peer_attention(b, global, slots, rows < p->context ? rows : p->context, layer,
                                              head, 0, position, mask);
-        if (update) /* the marked rows of keys, which are the ones that were just written: their sum less x is nothing */
-            all = block_binary(
-                b, "add", all,
-                block_binary(
-                    b, "sub",
-                    block_matmul_transposed(
-                        b, block_reshape(b, update, 4, SHAPE(1, 1, p->context, t), NULL),
-                        block_slice(b, block_slice(b, block_read_state(b, global), 0, layer, layer + 1, NULL),
-                                    2, 0, p->context, NULL),
-                        NULL),
-                    head, NULL),
-                NULL);
+        if (update) { /* the marked rows of keys, which are the ones that were just written: their sum less x is nothing */
+            struct mil_var *keys = block_slice(b, block_read_state(b, global), 0, layer, layer + 1, NULL);
+            keys = block_slice(b, keys, 2, 0, p->context, NULL);
+            struct mil_var *marked = block_matmul_transposed(b, update, keys, NULL);
+            all = block_binary(b, "add", all, block_binary(b, "sub", marked, head, NULL), NULL);
+        }
         if (local)
             all = block_binary(
                 b, "add", all,
@@ -185,6 +187,18 @@ static inline void peer_function(const struct peer *p, struct mil_model *m, int 
         x = block_binary(b, "add", x, block_reshape(b, all, 3, SHAPE(1, t, PEER_WIDTH), NULL),
                          p->is_monolithic ? NULL : "output_hidden_states");
     }
+    if (p->has_memory) { /* half of what was there, and the sum of the new rows; then it is added */
+        struct mil_var *memory =
+            mil_build_state(b, "memory", MIL_FP16, 4, SHAPE(1, 1, p->context, PEER_WIDTH));
+        struct mil_var *sum =
+            block_reduce(b, "reduce_sum", block_reshape(b, x, 4, SHAPE(1, 1, t, PEER_WIDTH), NULL), 2);
+        struct mil_var *held =
+            block_binary(b, "add", block_scale(b, block_read_state(b, memory), 0.5, NULL), sum, NULL);
+        write_memory(b, memory, held);
+        x = block_binary(
+            b, "add", x,
+            block_reshape(b, block_slice(b, held, 2, 0, 1, NULL), 3, SHAPE(1, 1, PEER_WIDTH), NULL), NULL);
+    }
     struct mil_var *outputs[2 * PEER_PARTS];
     int n = 0;
     if (!p->is_monolithic) {
@@ -192,7 +206,7 @@ static inline void peer_function(const struct peer *p, struct mil_model *m, int 
     } else {
         struct mil_var *parts[2][PEER_PARTS];
         for (int k = 0; k < PEER_PARTS; k++) {
-            char wish[16];
+            char wish[32];
             snprintf(wish, sizeof wish, "logits%d", k + 1);
             int64_t begin = peer_part(k), size = peer_part(k + 1) - begin;
             struct mil_var *y = block_matmul(b, x, mil_build_const(b, peer_table(m, begin, size), NULL), true,
@@ -203,10 +217,10 @@ static inline void peer_function(const struct peer *p, struct mil_model *m, int 
             }
             struct mil_var *last =
                 block_reshape(b, block_slice(b, y, 1, t - 1, t, NULL), 1, SHAPE(size), NULL);
+            struct mil_var *axis = mil_build_int(b, 0, NULL), *keep = mil_build_bool(b, true, NULL);
             parts[0][k] = mil_build_op(b, "reduce_argmax", NULL,
-                                       ARGS({.name = "x", .var = last},
-                                            {.name = "axis", .var = mil_build_int(b, 0, NULL)},
-                                            {.name = "keep_dims", .var = mil_build_bool(b, true, NULL)}),
+                                       ARGS({.name = "x", .var = last}, {.name = "axis", .var = axis},
+                                            {.name = "keep_dims", .var = keep}),
                                        3);
             parts[1][k] = block_reduce(b, "reduce_max", last, 0);
         }
@@ -259,7 +273,7 @@ static inline void peer_head(const struct peer *p, const char *folder)
     struct mil_var *x = mil_build_input(b, "hidden_states", MIL_FP16, 3, SHAPE(1, 1, PEER_WIDTH)),
                    *y[PEER_PARTS];
     for (int k = 0; k < PEER_PARTS; k++) {
-        char name[16];
+        char name[32];
         snprintf(name, sizeof name, "logits%d", k + 1);
         y[k] = block_matmul(
             b, x, mil_build_const(b, peer_table(m, peer_part(k), peer_part(k + 1) - peer_part(k)), NULL),

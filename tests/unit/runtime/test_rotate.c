@@ -177,7 +177,7 @@ static void test_prompts(void **state)
     }
 }
 
-/* What holds bit for bit: chunks, files, threads; the contract's calls and single tokens up to the window. */
+/* What holds bit for bit: chunks, files, threads, plain C; the contract's calls and single tokens up to the window. */
 static void test_bits(void **state)
 {
     (void)state;
@@ -188,6 +188,7 @@ static void test_bits(void **state)
         float first[PEER_VOCABULARY], single[PEER_VOCABULARY];
         for (int k = 0; k < 9; k++) {
             struct fixture x;
+            assert_int_equal(k < 6 ? unsetenv("MILKIT_CPU") : setenv("MILKIT_CPU", "scalar", 1), 0);
             setup(&x, kinds[k % 3], ENGINE_DEFAULT, 1 + k / 3);
             ASSERT_OK(session_feed(x.s, x.tokens, (size_t)n, SESSION_CONTRACT, NULL, NULL, NULL, e));
             if (k == 0)
@@ -203,6 +204,7 @@ static void test_bits(void **state)
             teardown(&x);
         }
     }
+    assert_int_equal(unsetenv("MILKIT_CPU"), 0);
 }
 
 /* ---- going back ---- */
@@ -216,13 +218,14 @@ static void test_sync(void **state)
         int keep, n; /* of the first sequence; tokens of the prompt */
     } steps[] = {{0, 5},   {5, 7}, {3, 6}, {3, 30}, {20, 33}, {20, 33},
                  {10, 12}, {6, 9}, {9, 9}, {8, 20}, {2, 4}};
-    for (int k = 0; k < 2; k++) {
-        struct peer p = {ROTATING, .n_chunks = 2, .no_prefill = true, .is_monolithic = k == 1};
+    for (int k = 0; k < 3; k++) {
+        struct peer p = {ROTATING, .n_chunks = 2, .no_prefill = true, .is_monolithic = k > 0,
+                         .has_memory = k == 2};
         struct fixture x, fresh;
         setup(&x, &p, ENGINE_DEFAULT, 1);
         setup(&fresh, &p, ENGINE_DEFAULT, 1);
         assert_false(x.m->has_prefill);
-        assert_true(x.m->is_sequential && x.m->once_from == WINDOW);
+        assert_true(x.m->is_sequential && x.m->once_from == (p.has_memory ? 0 : WINDOW));
         session_limit_snapshots(x.s, 1 << 20, 8);
         for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
             int32_t prompt[N];
@@ -237,7 +240,7 @@ static void test_sync(void **state)
             assert_memory_equal(session_logits(x.s), session_logits(fresh.s),
                                 sizeof(float) * PEER_VOCABULARY);
             assert_int_equal(session_position(x.s), steps[i].n);
-            if (i == 2) /* before the window's end nothing but the new tokens is computed */
+            if (i == 2 && !p.has_memory) /* before the window's end nothing but the new tokens is computed */
                 assert_int_equal(reused, 3);
             memcpy(x.tokens, prompt, sizeof *prompt * (size_t)steps[i].n);
         }
@@ -281,6 +284,9 @@ static void test_refusals(void **state)
     expect_refusal(&(struct peer){ROTATING, .n_chunks = 1, .is_monolithic = true, .best_only = true,
                                   .meta = "    lm_head_chunk_sizes: [20, 20]\n"},
                    ERR_FORMAT, "40 logits, but meta.yaml says vocab_size 41");
+    expect_refusal(&(struct peer){ROTATING, .n_chunks = 1, .is_monolithic = true, .best_only = true,
+                                  .meta = "    lm_head_chunk_sizes: [2147483647, 2147483647]\n"},
+                   ERR_LIMIT, "expected at most 16777216 tokens in meta.yaml");
     expect_refusal(&(struct peer){ROTATING, .n_chunks = 1, .said_batch = 3}, ERR_FORMAT,
                    "batch_size 3 of meta.yaml");
     expect_refusal(&(struct peer){ROTATING, .n_chunks = 1, .is_monolithic = true, .said_batch = 3},
@@ -307,12 +313,67 @@ static void test_fewer_functions(void **state)
     }
 }
 
+/* ---- meta.yaml against the models ---- */
+
+static int warnings_of(const struct peer *p, const char *text)
+{
+    char *said = NULL, *folder = make(p);
+    size_t bytes = 0;
+    FILE *f = open_memstream(&said, &bytes);
+    struct log log = {.stream = f, .level = LOG_WARN};
+    struct model *m = NULL;
+    ASSERT_OK(model_open(&m, folder, &(struct model_options){.n_threads = 1, .log = &log}, e));
+    fclose(f);
+    if (text && !strstr(said, text))
+        fail_msg("expected a warning with \"%s\", found \"%s\"", text, said);
+    model_close(m);
+    free(said);
+    free(folder);
+    return log.n_warnings;
+}
+
+/* A line each, by name; the package runs. */
+static void test_warnings(void **state)
+{
+    (void)state;
+#define STATE(name, rows)                                                                                    \
+    "      - {name: " name ", shape: [4, 1, " rows ", 16], dtype: float16, layers: [0, 1]}\n"
+    static const struct {
+        const char *meta, *text;
+        bool best_only;
+    } cases[] = {
+        {"    states:\n" STATE("model_model_kv_cache_local", "8") STATE("model_model_kv_cache_global", "48"),
+         NULL, false},
+        {"    states:\n" STATE("model_model_kv_cache_local", "9") STATE("model_model_kv_cache_global", "48"),
+         "states: model_model_kv_cache_local: the chunks have", false},
+        {"    states:\n" STATE("model_model_kv_cache_local", "8"), "states: model_model_kv_cache_global of",
+         false},
+        {"    states:\n" STATE("model_model_kv_cache_local", "8") STATE("model_model_kv_cache_global", "48")
+             STATE("other", "1"),
+         "states: no chunk has other", false},
+        {"    lm_head_chunk_sizes: [41]\n", "lm_head_chunk_sizes has 1 entries", false},
+        {"    lm_head_chunk_sizes: [20, 21]\n", "lm_head_chunk_sizes: part 1 is 20", false},
+        {"    argmax_in_model: true\n", "argmax_in_model true, but", false},
+        {"    argmax_in_model: true\n", NULL, true},
+        {"    argmax_in_model: false\n", "argmax_in_model false, but", true},
+        {"    recommended_sampling: {do_sample: true, temperature: 0.7}\n", NULL, false},
+        {"    recommended_sampling: {do_sample: true, temperature: 0.7}\n",
+         "recommended sampling has no effect", true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct peer p = {ROTATING, .n_chunks = 2, .is_monolithic = true,
+                               .best_only = cases[i].best_only, .meta = cases[i].meta};
+        assert_int_equal(warnings_of(&p, cases[i].text), cases[i].text != NULL);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_by_one), cmocka_unit_test(test_prompts),
         cmocka_unit_test(test_bits),       cmocka_unit_test(test_sync),
         cmocka_unit_test(test_refusals),   cmocka_unit_test(test_fewer_functions),
+        cmocka_unit_test(test_warnings),
     };
     return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }
