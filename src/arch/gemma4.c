@@ -11,6 +11,13 @@
 static const char *const state_names[GEMMA4_KINDS] = {"model_model_kv_cache_local",
                                                       "model_model_kv_cache_global"};
 
+static struct window_cache local_cache(const struct arch_model *m)
+{
+    const struct gemma4 *g = m->own;
+    const struct gemma4_attention *a = &g->kinds[GEMMA4_LOCAL];
+    return window_cache_of(&m->settings, g->window, a->n_kv_heads, a->head_dim, a->n_slots > 0);
+}
+
 static bool gemma4_matches(const char *model_type)
 {
     static const char *const types[] = {"gemma4", "gemma4_text", "gemma4_vision", "gemma4_audio"};
@@ -111,7 +118,8 @@ struct chunk_values {
     bool has_kind[GEMMA4_KINDS], writes_local;
     const struct mil_value *cos[GEMMA4_KINDS], *sin[GEMMA4_KINDS];
     const struct mil_value *norm;
-    struct gemma4_cache_values cache;
+    struct window_cache local;
+    struct window_cache_values cache;
     struct layer_values *layers; /* [end - begin] */
 };
 
@@ -154,8 +162,9 @@ static void make_values(struct arch_model *m, int i_chunk, struct mil_model *out
         c->cos[k] = arch_rope_table(out, rope, false, rows);
         c->sin[k] = arch_rope_table(out, rope, true, rows);
     }
+    c->local = local_cache(m);
     if (c->has_kind[GEMMA4_LOCAL])
-        c->cache = gemma4_cache_values(m, out);
+        c->cache = window_cache_values(&c->local, out);
     c->norm = c->is_last ? arch_vector(out, g->norm, ARCH_KEEP) : NULL;
 }
 
@@ -163,7 +172,7 @@ static void make_values(struct arch_model *m, int i_chunk, struct mil_model *out
 struct layer_inputs {
     struct mil_var *cos[GEMMA4_KINDS], *sin[GEMMA4_KINDS], *mask[GEMMA4_KINDS], *state[GEMMA4_KINDS];
     struct mil_var *position, *per_layer_inputs;
-    struct gemma4_cache cache;
+    struct window_cache_call cache;
 };
 
 static struct mil_var *project(struct mil_builder *b, int64_t i, struct mil_var *x,
@@ -193,7 +202,8 @@ static struct mil_var *write_cache(const struct arch_model *m, struct mil_builde
     struct mil_var *kv = block_concat(b, both, 2, 1, gemma4_name(b, i, "self_attn_kv"));
     const char *name = gemma4_name(b, i, "kv_cache_update");
     if (l->kind == GEMMA4_LOCAL)
-        return gemma4_write_local(m, b, &c->cache, &in->cache, in->state[GEMMA4_LOCAL], kv, l->slot, name);
+        return window_cache_write(&c->local, b, &c->cache, &in->cache, in->state[GEMMA4_LOCAL], kv, l->slot,
+                                  name);
     return block_write_rows(b, in->state[GEMMA4_GLOBAL], kv, l->slot, 0, in->position, true, name);
 }
 
@@ -292,7 +302,7 @@ static void state_shape(const struct arch_model *m, enum gemma4_kind kind, int64
     const struct gemma4_attention *a = &g->kinds[kind];
     shape[0] = a->n_slots;
     shape[1] = 2 * a->n_kv_heads;
-    shape[2] = kind == GEMMA4_LOCAL ? gemma4_local_length(m) : m->settings.context_length;
+    shape[2] = kind == GEMMA4_LOCAL ? local_cache(m).length : m->settings.context_length;
     shape[3] = a->head_dim;
 }
 
@@ -327,8 +337,8 @@ static bool build_function(const struct arch_model *m, const struct chunk_values
     }
     in.mask[GEMMA4_GLOBAL] = causal_mask;
     if (c->has_kind[GEMMA4_LOCAL]) {
-        in.cache =
-            gemma4_build_cache(m, b, &c->cache, t, c->writes_local, position_ids, causal_mask, in.position);
+        in.cache = window_cache_build(&c->local, b, &c->cache, t, c->writes_local, position_ids, causal_mask,
+                                      in.position);
         in.mask[GEMMA4_LOCAL] = in.cache.mask;
     }
     for (int64_t i = c->begin; i < c->end; i++)
@@ -382,8 +392,9 @@ static void gemma4_fill_meta(const struct arch_model *m, struct meta *meta)
     size_t n = (size_t)m->n_layers;
     if (g->kinds[GEMMA4_LOCAL].n_layers > 0)
         meta->local_attention_window = g->window;
-    if (gemma4_is_windowed(m))
-        meta->local_cache_length = gemma4_local_length(m);
+    struct window_cache local = local_cache(m);
+    if (local.shifts)
+        meta->local_cache_length = local.length;
     meta->final_logit_softcap = g->softcap;
     meta->per_layer_inputs = m->per_layer_inputs;
     meta->layer_types = xcalloc(n, sizeof *meta->layer_types);

@@ -10,6 +10,7 @@
 
 #include "arch/blocks.h"
 #include "arch/family.h"
+#include "arch/window_cache.h"
 
 enum gemma4_kind { GEMMA4_LOCAL, GEMMA4_GLOBAL, GEMMA4_KINDS };
 
@@ -57,45 +58,5 @@ static inline const char *gemma4_name(struct mil_builder *b, int64_t layer, cons
 {
     return arena_printf(mil_builder_arena(b), "layers_%lld_%s", (long long)layer, what);
 }
-
-/* ---- the cache of local layers (gemma4_cache.c) ----
- *
- * Up to window + 2 batches of context it is as long as the context, and the window is a mask. Beyond, it is
- * window + 2 batches long: after a call that ends at position e, slot j holds position base + j with
- * base = (e / batch + 1) * batch - length; negative positions and those beyond e are empty. A call that
- * enters a new block of `batch` positions shifts the cache by one block: a prefill batch always does, a single
- * token when its position is a multiple of batch. What is shifted in is zeros, so that the state depends on the
- * tokens alone and not on how they were split into calls.
- */
-
-bool gemma4_is_windowed(const struct arch_model *m);
-int64_t gemma4_local_length(const struct arch_model *m);
-
-struct gemma4_cache_values {
-    const struct mil_value *keys;      /* int32 [1, 1, 1, length]: 0 .. length - 1 */
-    const struct mil_value *minus_inf; /* fp16 [1, 1, 1, 1] */
-    /* Windowed: fp16 zeros [1, 1, T, length] for T 1 and T batch, as large as the masks that they are selected for:
-     * readers take the shape of a select from its values. */
-    const struct mil_value *zeros[2];
-    const struct mil_value *block; /* fp16 [1, 2 n_kv, batch, head_dim] of zeros; windowed */
-};
-struct gemma4_cache_values gemma4_cache_values(const struct arch_model *m, struct mil_model *out);
-
-/* Where a call writes and what it may read. */
-struct gemma4_cache {
-    struct mil_var *mask;        /* fp16 [1, 1, T, length] */
-    struct mil_var *position;    /* int32 [1]: slot of the first token; full length: current_pos */
-    struct mil_var *begin, *end; /* windowed: int32 [4], of the call's rows in a slot of the state */
-    struct mil_var *enter;       /* windowed and T 1: bool [1, 1, 1, 1], the token starts a block */
-};
-/* writes: the chunk has a local layer that writes. */
-struct gemma4_cache gemma4_build_cache(const struct arch_model *m, struct mil_builder *b,
-                                       const struct gemma4_cache_values *c, int64_t t, bool writes,
-                                       struct mil_var *position_ids, struct mil_var *causal_mask,
-                                       struct mil_var *current_pos);
-/* Puts kv [1, 2 n_kv, T, head_dim] into a slot; the state after that. */
-struct mil_var *gemma4_write_local(const struct arch_model *m, struct mil_builder *b,
-                                   const struct gemma4_cache_values *v, const struct gemma4_cache *c,
-                                   struct mil_var *state, struct mil_var *kv, int64_t slot, const char *name);
 
 #endif

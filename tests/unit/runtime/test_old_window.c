@@ -1,11 +1,11 @@
 // links: convert arch
-// wraps: gemma4_local_length gemma4_cache_values gemma4_build_cache gemma4_write_local
+// wraps: window_cache_of window_cache_values window_cache_build window_cache_write
 /* Packages of the first layout of windowed caches: window + batch rows, of which a call drops as many as it adds. milkit
  * does not write them, so the parts of the graph that differ are built here. After a call that ends at position e, row
  * j holds position e + 1 - length + j. Prefill and infer find keys at other rows, so hardware may sum in other orders;
  * the engine leaves hidden keys out, whatever rows they lie in.
  */
-#include "arch/gemma4.h"
+#include "arch/window_cache.h"
 #include "runtime/session_int.h"
 #include "sequential.h"
 
@@ -15,61 +15,66 @@ static bool is_old; /* which layout the family builds */
 
 /* ---- the layout ---- */
 
-int64_t __real_gemma4_local_length(const struct arch_model *m);
-struct gemma4_cache_values __real_gemma4_cache_values(const struct arch_model *m, struct mil_model *out);
-struct gemma4_cache __real_gemma4_build_cache(const struct arch_model *m, struct mil_builder *b,
-                                              const struct gemma4_cache_values *v, int64_t t, bool writes,
-                                              struct mil_var *position_ids, struct mil_var *causal_mask,
-                                              struct mil_var *current_pos);
-struct mil_var *__real_gemma4_write_local(const struct arch_model *m, struct mil_builder *b,
-                                          const struct gemma4_cache_values *v, const struct gemma4_cache *c,
-                                          struct mil_var *state, struct mil_var *kv, int64_t slot,
-                                          const char *name);
-int64_t __wrap_gemma4_local_length(const struct arch_model *m);
-struct gemma4_cache_values __wrap_gemma4_cache_values(const struct arch_model *m, struct mil_model *out);
-struct gemma4_cache __wrap_gemma4_build_cache(const struct arch_model *m, struct mil_builder *b,
-                                              const struct gemma4_cache_values *v, int64_t t, bool writes,
-                                              struct mil_var *position_ids, struct mil_var *causal_mask,
-                                              struct mil_var *current_pos);
-struct mil_var *__wrap_gemma4_write_local(const struct arch_model *m, struct mil_builder *b,
-                                          const struct gemma4_cache_values *v, const struct gemma4_cache *c,
-                                          struct mil_var *state, struct mil_var *kv, int64_t slot,
-                                          const char *name);
+struct window_cache __real_window_cache_of(const struct arch_settings *settings, int64_t window,
+                                           int64_t n_kv_heads, int64_t head_dim, bool has_slots);
+struct window_cache_values __real_window_cache_values(const struct window_cache *c, struct mil_model *out);
+struct window_cache_call __real_window_cache_build(const struct window_cache *c, struct mil_builder *b,
+                                                   const struct window_cache_values *v, int64_t t,
+                                                   bool writes, struct mil_var *position_ids,
+                                                   struct mil_var *causal_mask, struct mil_var *current_pos);
+struct mil_var *__real_window_cache_write(const struct window_cache *c, struct mil_builder *b,
+                                          const struct window_cache_values *v,
+                                          const struct window_cache_call *call, struct mil_var *state,
+                                          struct mil_var *kv, int64_t slot, const char *name);
+struct window_cache __wrap_window_cache_of(const struct arch_settings *settings, int64_t window,
+                                           int64_t n_kv_heads, int64_t head_dim, bool has_slots);
+struct window_cache_values __wrap_window_cache_values(const struct window_cache *c, struct mil_model *out);
+struct window_cache_call __wrap_window_cache_build(const struct window_cache *c, struct mil_builder *b,
+                                                   const struct window_cache_values *v, int64_t t,
+                                                   bool writes, struct mil_var *position_ids,
+                                                   struct mil_var *causal_mask, struct mil_var *current_pos);
+struct mil_var *__wrap_window_cache_write(const struct window_cache *c, struct mil_builder *b,
+                                          const struct window_cache_values *v,
+                                          const struct window_cache_call *call, struct mil_var *state,
+                                          struct mil_var *kv, int64_t slot, const char *name);
 
-int64_t __wrap_gemma4_local_length(const struct arch_model *m)
+struct window_cache __wrap_window_cache_of(const struct arch_settings *settings, int64_t window,
+                                           int64_t n_kv_heads, int64_t head_dim, bool has_slots)
 {
-    return is_old ? LENGTH : __real_gemma4_local_length(m);
+    struct window_cache c = __real_window_cache_of(settings, window, n_kv_heads, head_dim, has_slots);
+    c.length = is_old ? LENGTH : c.length;
+    return c;
 }
 
-struct gemma4_cache_values __wrap_gemma4_cache_values(const struct arch_model *m, struct mil_model *out)
+struct window_cache_values __wrap_window_cache_values(const struct window_cache *c, struct mil_model *out)
 {
     if (!is_old)
-        return __real_gemma4_cache_values(m, out);
-    struct gemma4_cache_values v = {0};
+        return __real_window_cache_values(c, out);
+    struct window_cache_values v = {0};
     int64_t one[4] = {1, 1, 1, 1}, row[4] = {1, 1, 1, LENGTH};
     f16 minus_inf = f64_to_f16(-(double)INFINITY);
-    int32_t *keys = ARENA_ARRAY(m->arena, int32_t, LENGTH);
+    int32_t *keys = ARENA_ARRAY(out->arena, int32_t, LENGTH);
     for (int i = 0; i < LENGTH; i++)
         keys[i] = i;
     v.keys = mil_value_new(out, MIL_INT32, 4, row, keys);
     v.minus_inf = mil_value_new(out, MIL_FP16, 4, one, &minus_inf);
     for (int i = 0; i < 2; i++) {
         int64_t mask[4] = {1, 1, i ? BATCH : 1, LENGTH};
-        v.zeros[i] = mil_value_new(out, MIL_FP16, 4, mask, ARENA_ARRAY(m->arena, f16, mask[2] * LENGTH));
+        v.zeros[i] = mil_value_new(out, MIL_FP16, 4, mask, ARENA_ARRAY(out->arena, f16, mask[2] * LENGTH));
     }
     return v;
 }
 
-struct gemma4_cache __wrap_gemma4_build_cache(const struct arch_model *m, struct mil_builder *b,
-                                              const struct gemma4_cache_values *v, int64_t t, bool writes,
-                                              struct mil_var *position_ids, struct mil_var *causal_mask,
-                                              struct mil_var *current_pos)
+struct window_cache_call __wrap_window_cache_build(const struct window_cache *c, struct mil_builder *b,
+                                                   const struct window_cache_values *v, int64_t t,
+                                                   bool writes, struct mil_var *position_ids,
+                                                   struct mil_var *causal_mask, struct mil_var *current_pos)
 {
     if (!is_old)
-        return __real_gemma4_build_cache(m, b, v, t, writes, position_ids, causal_mask, current_pos);
+        return __real_window_cache_build(c, b, v, t, writes, position_ids, causal_mask, current_pos);
     static const int64_t one[4] = {1, 1, 1, 1};
     int64_t rows[4] = {1, 1, t, 1};
-    struct gemma4_cache c = {.position = current_pos};
+    struct window_cache_call call = {.position = current_pos};
     struct mil_var *query = block_reshape(b, position_ids, 4, rows, NULL);
     struct mil_var *outside = block_binary(b, "sub", query, mil_build_int(b, WINDOW, NULL), NULL);
     outside = block_binary(b, "maximum", outside, mil_build_int(b, -1, NULL), NULL);
@@ -81,23 +86,21 @@ struct gemma4_cache __wrap_gemma4_build_cache(const struct arch_model *m, struct
     struct mil_var *behind = block_binary(b, "less_equal", keys, outside, NULL);
     struct mil_var *hidden = block_binary(b, "logical_or", ahead, behind, NULL);
     struct mil_var *minus_inf = mil_build_const(b, v->minus_inf, "minus_infinity");
-    c.mask = block_select(b, hidden, minus_inf, mil_build_const(b, v->zeros[t > 1], "zeros"));
-    return c;
+    call.mask = block_select(b, hidden, minus_inf, mil_build_const(b, v->zeros[t > 1], "zeros"));
+    return call;
 }
 
-struct mil_var *__wrap_gemma4_write_local(const struct arch_model *m, struct mil_builder *b,
-                                          const struct gemma4_cache_values *v, const struct gemma4_cache *c,
-                                          struct mil_var *state, struct mil_var *kv, int64_t slot,
-                                          const char *name)
+struct mil_var *__wrap_window_cache_write(const struct window_cache *c, struct mil_builder *b,
+                                          const struct window_cache_values *v,
+                                          const struct window_cache_call *call, struct mil_var *state,
+                                          struct mil_var *kv, int64_t slot, const char *name)
 {
     if (!is_old)
-        return __real_gemma4_write_local(m, b, v, c, state, kv, slot, name);
-    const struct gemma4 *g = m->own;
-    const struct gemma4_attention *a = &g->kinds[GEMMA4_LOCAL];
+        return __real_window_cache_write(c, b, v, call, state, kv, slot, name);
     struct mil_var *whole = block_read_state(b, state);
     struct mil_var *old = block_slice(b, whole, 0, slot, slot + 1, NULL);
     struct mil_var *parts[2] = {block_slice(b, old, 2, kv->type->dims[2], LENGTH, NULL), kv};
-    const int64_t begin[4] = {slot, 0, 0, 0}, end[4] = {slot + 1, 2 * a->n_kv_heads, LENGTH, a->head_dim};
+    const int64_t begin[4] = {slot, 0, 0, 0}, end[4] = {slot + 1, 2 * c->n_kv_heads, LENGTH, c->head_dim};
     block_write_region(b, state, whole, block_concat(b, parts, 2, 2, NULL), 4, begin, end, name);
     return block_read_state(b, state);
 }
