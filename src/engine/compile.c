@@ -8,88 +8,6 @@
 /* The most elements of one tensor: sums of sizes over all steps stay far from the end of 64 bits. */
 #define ELEMS_MAX ((int64_t)1 << 36)
 
-/* ---- dispatch ---- */
-
-static emit_fn emitter_of(enum mil_op_id id)
-{
-    switch (id) {
-    case MIL_OP_IDENTITY:
-    case MIL_OP_RESHAPE:
-    case MIL_OP_TRANSPOSE:
-    case MIL_OP_EXPAND_DIMS:
-    case MIL_OP_SQUEEZE:
-        return emit_view;
-    case MIL_OP_SLICE_BY_INDEX:
-        return emit_slice_by_index;
-    case MIL_OP_SPLIT:
-        return emit_split;
-    case MIL_OP_CONCAT:
-        return emit_concat;
-    case MIL_OP_TILE:
-        return emit_tile;
-    case MIL_OP_GATHER:
-        return emit_gather;
-    case MIL_OP_SLICE_UPDATE:
-        return emit_slice_update;
-    case MIL_OP_READ_STATE:
-        return emit_read_state;
-    case MIL_OP_WRITE_STATE:
-        return emit_write_state;
-    case MIL_OP_CAST:
-        return emit_cast;
-    case MIL_OP_ABS:
-    case MIL_OP_EXP:
-    case MIL_OP_LOG:
-    case MIL_OP_SQRT:
-    case MIL_OP_RSQRT:
-    case MIL_OP_SQUARE:
-    case MIL_OP_TANH:
-    case MIL_OP_SIGMOID:
-    case MIL_OP_SILU:
-    case MIL_OP_RELU:
-    case MIL_OP_SOFTPLUS:
-    case MIL_OP_LOGICAL_NOT:
-        return emit_unary;
-    case MIL_OP_ADD:
-    case MIL_OP_SUB:
-    case MIL_OP_MUL:
-    case MIL_OP_REAL_DIV:
-    case MIL_OP_FLOOR_DIV:
-    case MIL_OP_MOD:
-    case MIL_OP_MAXIMUM:
-    case MIL_OP_MINIMUM:
-    case MIL_OP_EQUAL:
-    case MIL_OP_NOT_EQUAL:
-    case MIL_OP_GREATER:
-    case MIL_OP_GREATER_EQUAL:
-    case MIL_OP_LESS:
-    case MIL_OP_LESS_EQUAL:
-    case MIL_OP_LOGICAL_AND:
-    case MIL_OP_LOGICAL_OR:
-    case MIL_OP_LOGICAL_XOR:
-        return emit_binary;
-    case MIL_OP_SELECT:
-        return emit_select;
-    case MIL_OP_CONV:
-        return emit_conv;
-    case MIL_OP_LINEAR:
-        return emit_linear;
-    case MIL_OP_MATMUL:
-        return emit_matmul;
-    case MIL_OP_LAYER_NORM:
-        return emit_layer_norm;
-    case MIL_OP_SOFTMAX:
-        return emit_softmax;
-    case MIL_OP_REDUCE_SUM:
-    case MIL_OP_REDUCE_MEAN:
-    case MIL_OP_REDUCE_MAX:
-    case MIL_OP_REDUCE_MIN:
-        return emit_reduce;
-    default:
-        return emitter_of_more(id);
-    }
-}
-
 static bool emit_fused(struct compiler *c, const struct fused *f)
 {
     switch (f->kind) {
@@ -184,12 +102,11 @@ static bool emit_op(struct compiler *c, int i)
             return emit_nothing(c, op);
         return emit_fused(c, node->fused) && (!out || results_are_as_typed(c, op));
     }
-    /* Packed weights are taken by their users: as they are by linear steps, expanded by others. */
-    if (node->absorbed || mil_op_is(op, "const") || strncmp(op->type, "constexpr_", 10) == 0)
+    if (node->absorbed)
         return true;
-    emit_fn emit = op->info ? emitter_of(op->info->id) : NULL;
-    if (!emit)
-        return compile_fail(c, ERR_UNSUPPORTED, "the engine does not run this op");
+    emit_fn emit = op_emitter(op);
+    if (emit == emit_none || emit == emit_constant)
+        return emit(c, op);
     bool is_empty = false;
     if (!results_are_known(c, op, &is_empty))
         return false;

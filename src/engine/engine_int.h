@@ -228,8 +228,6 @@ bool graph_new(struct graph *g, const struct mil_function *f, const struct mil_t
 /* The op that defines v, when v is defined in the block; else NULL. */
 const struct mil_op *graph_def(const struct graph *g, const struct mil_var *v);
 int graph_op_index(const struct graph *g, const struct mil_var *v);
-/* Ops whose result may be the memory of their operand. */
-bool graph_is_view_op(const struct mil_op *op);
 /* A slice_update that is nothing but the argument of a write (its op index) into the state that it updates. */
 bool graph_is_state_update(const struct graph *g, const struct mil_op *op, int *write);
 /* After the patterns: the last op that looks at a variable's memory, through views and through the members of fused
@@ -315,11 +313,16 @@ bool view_reshape(const struct value *v, int rank, const int64_t *dims, struct v
  * the rank (>= 1). */
 int coalesce(int rank, int64_t *dims, int n, int64_t strides[][MIL_RANK_MAX]);
 
-/* op_*.c: emission of one op; false with c->e filled on error */
+/* op_*.c: emission of one op; false with c->e filled on error. The emitters are those that mil/ops.def names. */
 typedef bool (*emit_fn)(struct compiler *c, const struct mil_op *op);
-bool emit_view(struct compiler *c, const struct mil_op *op);
-bool emit_slice_by_index(struct compiler *c, const struct mil_op *op);
-bool emit_split(struct compiler *c, const struct mil_op *op);
+#define MIL_OP(id, name, opset, histogram, rule, inputs, emitter, memory, doc)                               \
+    bool emit_##emitter(struct compiler *c, const struct mil_op *op);
+#include "mil/ops.def"
+#undef MIL_OP
+/* op_table.c: the op's emitter; emit_none for an op that the engine does not run. */
+emit_fn op_emitter(const struct mil_op *op);
+/* May the result of the op be the memory of its operand? */
+bool op_is_view(const struct mil_op *op);
 /* op_quantized.c: the constexpr op that makes v, or NULL; its value expanded (a constant of the plan); or
  * packed for fixed-point products of [n_out, n_in], NULL when its form does not allow that (not an error) */
 const struct mil_op *constexpr_of(const struct compiler *c, const struct mil_var *v);
@@ -344,30 +347,10 @@ void weight_product(const struct weight_ref *w, const struct kernels *k, float *
                     int64_t begin, int64_t end, void *scratch);
 /* Sees x [1, I, spatial..] as [rows, I] with unit stride inside a row; copies when the strides do not allow it. */
 bool as_rows(struct compiler *c, struct value *x, int feature_axis);
-bool emit_concat(struct compiler *c, const struct mil_op *op);
-bool emit_tile(struct compiler *c, const struct mil_op *op);
-bool emit_gather(struct compiler *c, const struct mil_op *op);
-bool emit_slice_update(struct compiler *c, const struct mil_op *op);
-bool emit_read_state(struct compiler *c, const struct mil_op *op);
-bool emit_write_state(struct compiler *c, const struct mil_op *op);
 bool emit_window(struct compiler *c, const struct fused *f);
-bool emit_cast(struct compiler *c, const struct mil_op *op);
-bool emit_unary(struct compiler *c, const struct mil_op *op);
-bool emit_binary(struct compiler *c, const struct mil_op *op);
-bool emit_select(struct compiler *c, const struct mil_op *op);
-bool emit_prelu(struct compiler *c, const struct mil_op *op);
-bool emit_sdpa(struct compiler *c, const struct mil_op *op);
 /* op_scalar.c: functions of one number without a kernel, and the parameters of all of them. */
 float scalar_function(int id, float v, float alpha, float beta);
 bool scalar_parameters(struct compiler *c, const struct mil_op *op, float *alpha, float *beta);
-/* op_more.c: the emitter of a rarer op, NULL when there is none. */
-emit_fn emitter_of_more(int id);
-bool emit_conv(struct compiler *c, const struct mil_op *op);
-bool emit_linear(struct compiler *c, const struct mil_op *op);
-bool emit_matmul(struct compiler *c, const struct mil_op *op);
-bool emit_layer_norm(struct compiler *c, const struct mil_op *op);
-bool emit_softmax(struct compiler *c, const struct mil_op *op);
-bool emit_reduce(struct compiler *c, const struct mil_op *op);
 bool emit_rms_norm(struct compiler *c, const struct fused *f);
 bool emit_rope(struct compiler *c, const struct fused *f);
 bool emit_silu_mul(struct compiler *c, const struct fused *f);

@@ -62,27 +62,6 @@ bool graph_new(struct graph *g, const struct mil_function *f, const struct mil_t
     return true;
 }
 
-bool graph_is_view_op(const struct mil_op *op)
-{
-    switch (op->info ? op->info->id : MIL_OP_NONE) {
-    case MIL_OP_IDENTITY:
-    case MIL_OP_RESHAPE:
-    case MIL_OP_TRANSPOSE:
-    case MIL_OP_EXPAND_DIMS:
-    case MIL_OP_SQUEEZE:
-    case MIL_OP_SLICE_BY_INDEX:
-    case MIL_OP_SPLIT:
-    case MIL_OP_TILE:
-    case MIL_OP_FLATTEN2D:
-    case MIL_OP_REVERSE:
-    case MIL_OP_SLICE_BY_SIZE:
-    case MIL_OP_CAST: /* between float types */
-        return true;
-    default:
-        return false;
-    }
-}
-
 bool graph_is_state_update(const struct graph *g, const struct mil_op *op, int *write)
 {
     const struct mil_var *x = mil_arg_var(op, "x"), *out = op->outputs[0];
@@ -112,7 +91,7 @@ void graph_find_looks(struct graph *g, struct arena *a)
                 if (op && mil_op_is(op, "slice_update") && graph_is_state_update(g, op, &write))
                     at = write;
                 *last = at > *last ? at : *last;
-                if (!op || !(graph_is_view_op(op) || g->nodes[u->op].absorbed))
+                if (!op || !(op_is_view(op) || g->nodes[u->op].absorbed))
                     continue;
                 for (int j = 0; j < op->n_outputs; j++) {
                     int deeper = g->last_look[op->outputs[j]->id];

@@ -1,4 +1,4 @@
-/* Ops that move elements: concat, tile, gather, casts, and states (read in place, written in place). */
+/* Ops that move elements: concat, stack, tile, pad, gather, casts, band_part. */
 #include <string.h>
 #include "engine/engine_int.h"
 
@@ -65,6 +65,43 @@ bool emit_concat(struct compiler *c, const struct mil_op *op)
         if (at > t->dims[axis] || (interleave && part.dims[axis] != parts[0].dims[axis]))
             return compile_fail(c, ERR_FORMAT, "the values are longer than the result");
         emit_copy(c, &parts[k], &part);
+    }
+    set_output(c, op, 0, y);
+    return true;
+}
+
+/* ---- stack ---- */
+
+bool emit_stack(struct compiler *c, const struct mil_op *op)
+{
+    const struct mil_arg *values = mil_arg_find(op, "values");
+    const struct mil_type *t = var_type(c, op->outputs[0]);
+    int64_t axis;
+    if (!values || values->n < 1 || !arg_int(c, op, "axis", 0, &axis))
+        return compile_fail(c, ERR_FORMAT, "no values, or no axis");
+    if (axis < 0)
+        axis += t->rank;
+    if (axis < 0 || axis >= t->rank || t->dims[axis] != values->n)
+        return compile_fail(c, ERR_FORMAT, "axis outside the tensor");
+    if (!compile_take_steps(c, values->n))
+        return false;
+    struct value y = value_new(c, dtype_repr(t->dtype), t->rank, t->dims);
+    for (int k = 0; k < values->n; k++) {
+        struct value part = y, x;
+        if (!operand_binding(c, &values->bindings[k], &x) || !to_f32(c, &x))
+            return false;
+        part.offset += k * y.strides[axis];
+        part.rank = t->rank - 1;
+        for (int i = (int)axis; i < part.rank; i++) {
+            part.dims[i] = y.dims[i + 1];
+            part.strides[i] = y.strides[i + 1];
+        }
+        bool same = x.rank == part.rank && x.repr == y.repr;
+        for (int i = 0; same && i < x.rank; i++)
+            same = x.dims[i] == part.dims[i];
+        if (!same)
+            return compile_fail(c, ERR_FORMAT, "values of different shape");
+        emit_copy(c, &x, &part);
     }
     set_output(c, op, 0, y);
     return true;
@@ -142,6 +179,118 @@ bool emit_tile(struct compiler *c, const struct mil_op *op)
         step_in(c, s, x);
         step_out(c, s, y);
     }
+    set_output(c, op, 0, y);
+    return true;
+}
+
+/* ---- pad ---- */
+
+enum pad_mode { PAD_CONSTANT, PAD_REFLECT, PAD_REPLICATE };
+
+struct pad {
+    enum pad_mode mode;
+    int32_t constant; /* its bits */
+    int rank;
+    int64_t dims[MIL_RANK_MAX], x_dims[MIL_RANK_MAX], strides[MIL_RANK_MAX], before[MIL_RANK_MAX];
+};
+
+/* Where element i of the result lies along an axis of x; -1: in the constant border. */
+static int64_t pad_source(const struct pad *p, int axis, int64_t i)
+{
+    int64_t n = p->x_dims[axis], k = i - p->before[axis];
+    if (k >= 0 && k < n)
+        return k;
+    switch (p->mode) {
+    case PAD_REFLECT:
+        return k < 0 ? -k : 2 * (n - 1) - k;
+    case PAD_REPLICATE:
+        return k < 0 ? 0 : n - 1;
+    default:
+        return -1;
+    }
+}
+
+static void run_pad(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
+{
+    const struct pad *p = s->params;
+    const int32_t *x = value_pointer(r, &s->in[0]); /* elements of 4 bytes move as they are */
+    int32_t *y = value_pointer(r, &s->out[0]);
+    int inner = p->rank - 1;
+    int64_t n_rows = 1, begin, end;
+    for (int i = 0; i < inner; i++)
+        n_rows *= p->dims[i];
+    pool_split(n_rows, 1, i_thread, n_threads, &begin, &end);
+    for (int64_t row = begin; row < end; row++) {
+        int64_t from = 0, rest = row;
+        bool border = false;
+        for (int i = inner - 1; i >= 0; i--) {
+            int64_t k = pad_source(p, i, rest % p->dims[i]);
+            rest /= p->dims[i];
+            border = border || k < 0;
+            from += k * p->strides[i];
+        }
+        for (int64_t i = 0; i < p->dims[inner]; i++) {
+            int64_t k = border ? -1 : pad_source(p, inner, i);
+            y[row * p->dims[inner] + i] = k < 0 ? p->constant : x[from + k * p->strides[inner]];
+        }
+    }
+}
+
+static bool pad_mode(struct compiler *c, const struct mil_op *op, enum pad_mode *mode)
+{
+    static const char *const names[] = {"constant", "reflect", "replicate"};
+    const struct mil_value *v = mil_arg_value(op, "mode");
+    struct str text = {names[0], strlen(names[0])};
+    if (v && !mil_value_string(v, &text))
+        return compile_fail(c, ERR_FORMAT, "mode is no string");
+    for (int i = 0; i < 3; i++)
+        if (text.n == strlen(names[i]) && memcmp(text.p, names[i], text.n) == 0) {
+            *mode = (enum pad_mode)i;
+            return true;
+        }
+    return compile_fail(c, ERR_UNSUPPORTED, "mode %.*s", (int)text.n, text.p);
+}
+
+bool emit_pad(struct compiler *c, const struct mil_op *op)
+{
+    const struct mil_type *t = var_type(c, op->outputs[0]);
+    struct pad *p = ARENA_NEW(c->arena, struct pad);
+    struct value x;
+    int64_t pad[2 * MIL_RANK_MAX];
+    int n = 2 * MIL_RANK_MAX;
+    double constant;
+    if (!operand_f32(c, op, "x", &x) || !arg_ints(c, op, "pad", pad, &n) || !pad_mode(c, op, &p->mode) ||
+        !arg_float(c, op, "constant_val", 0, &constant))
+        return false;
+    if (n % 2 != 0 || n / 2 > x.rank || x.rank < 1 || t->rank != x.rank || x.repr != dtype_repr(t->dtype))
+        return compile_fail(c, ERR_FORMAT, "pad has %d entries for %d axes", n, x.rank);
+    p->rank = x.rank;
+    for (int i = 0; i < x.rank; i++) {
+        int k = i - (x.rank - n / 2); /* pads of the last axes alone */
+        int64_t before = k < 0 ? 0 : pad[2 * k], after = k < 0 ? 0 : pad[2 * k + 1], most = x.dims[i] - 1;
+        bool fits =
+            before >= 0 && after >= 0 && before <= t->dims[i] && after == t->dims[i] - before - x.dims[i];
+        if (p->mode == PAD_REFLECT)
+            fits = fits && before <= most && after <= most;
+        else if (p->mode == PAD_REPLICATE)
+            fits = fits && (x.dims[i] > 0 || before + after == 0);
+        if (!fits)
+            return compile_fail(c, ERR_FORMAT, "pads of axis %d do not fit", i);
+        p->dims[i] = t->dims[i];
+        p->x_dims[i] = x.dims[i];
+        p->strides[i] = x.strides[i];
+        p->before[i] = before;
+    }
+    if (x.repr == REPR_F32)
+        memcpy(&p->constant, &(float){(float)constant}, sizeof p->constant);
+    else
+        p->constant = (int32_t)constant;
+    struct value y = value_new(c, x.repr, t->rank, t->dims);
+    struct step *s = step_new(c, "pad", run_pad);
+    s->params = p;
+    s->serial = value_elems(&y) < PARALLEL_ELEMS;
+    step_in(c, s, x);
+    step_out(c, s, y);
     set_output(c, op, 0, y);
     return true;
 }
@@ -280,6 +429,49 @@ bool emit_cast(struct compiler *c, const struct mil_op *op)
     s->i[0] = t->dtype;
     s->i[1] = value_elems(&x);
     s->serial = s->i[1] < PARALLEL_ELEMS;
+    step_in(c, s, x);
+    step_out(c, s, y);
+    set_output(c, op, 0, y);
+    return true;
+}
+
+/* ---- band_part ---- */
+
+static void run_band_part(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
+{
+    const struct value *x = &s->in[0];
+    const int32_t *from = value_pointer(r, x);
+    int32_t *y = value_pointer(r, &s->out[0]);
+    int64_t n_rows = x->dims[x->rank - 2], n_columns = x->dims[x->rank - 1], begin, end;
+    pool_split(s->i[2], 1, i_thread, n_threads, &begin, &end);
+    for (int64_t line = begin; line < end; line++) {
+        int64_t row = line % n_rows, at = 0, rest = line;
+        for (int i = x->rank - 2; i >= 0; i--) {
+            at += rest % x->dims[i] * x->strides[i];
+            rest /= x->dims[i];
+        }
+        for (int64_t k = 0; k < n_columns; k++) {
+            bool inside = (s->i[0] < 0 || row - k <= s->i[0]) && (s->i[1] < 0 || k - row <= s->i[1]);
+            y[line * n_columns + k] = inside ? from[at + k * x->strides[x->rank - 1]] : 0;
+        }
+    }
+}
+
+bool emit_band_part(struct compiler *c, const struct mil_op *op)
+{
+    struct value x;
+    int64_t lower, upper;
+    if (!operand_f32(c, op, "x", &x) || !arg_int(c, op, "lower", -1, &lower) ||
+        !arg_int(c, op, "upper", -1, &upper))
+        return false;
+    if (x.rank < 2)
+        return compile_fail(c, ERR_FORMAT, "expected x of rank 2 or more");
+    struct value y = value_new(c, x.repr, x.rank, x.dims);
+    struct step *s = step_new(c, "band part", run_band_part);
+    s->i[0] = lower;
+    s->i[1] = upper;
+    s->i[2] = x.dims[x.rank - 1] > 0 ? value_elems(&x) / x.dims[x.rank - 1] : 0;
+    s->serial = value_elems(&y) < PARALLEL_ELEMS;
     step_in(c, s, x);
     step_out(c, s, y);
     set_output(c, op, 0, y);

@@ -1,5 +1,6 @@
-/* Ops that only rename elements: reshape, transpose, expand_dims, squeeze, slice_by_index, split. They become
- * strides; data moves only where strides can't say it (a reshape across them). */
+/* Ops that only rename elements: reshape, transpose, expand_dims, squeeze, slices, split, reverse. They become strides;
+ * data moves only where strides can't say it (a reshape across them). And constants by shape (fill, shape, range_1d),
+ * which are known before the run. */
 #include <string.h>
 #include "engine/engine_int.h"
 
@@ -132,5 +133,134 @@ bool emit_split(struct compiler *c, const struct mil_op *op)
         at += t->dims[axis];
         set_var(c, op->outputs[i], y);
     }
+    return true;
+}
+
+bool emit_reverse(struct compiler *c, const struct mil_op *op)
+{
+    struct value x;
+    int64_t axes[MIL_RANK_MAX];
+    int n = MIL_RANK_MAX;
+    bool turned[MIL_RANK_MAX] = {false};
+    if (!operand(c, op, "x", &x) || !arg_ints(c, op, "axes", axes, &n))
+        return false;
+    for (int i = 0; i < x.rank; i++)
+        turned[i] = n == 0;
+    for (int i = 0; i < n; i++) {
+        int64_t axis = axes[i] < 0 ? axes[i] + x.rank : axes[i];
+        if (axis < 0 || axis >= x.rank)
+            return compile_fail(c, ERR_FORMAT, "axis outside the tensor");
+        turned[axis] = true;
+    }
+    for (int i = 0; i < x.rank; i++) {
+        if (!turned[i] || x.dims[i] < 1)
+            continue;
+        x.offset += (x.dims[i] - 1) * x.strides[i];
+        x.strides[i] = -x.strides[i];
+    }
+    set_var(c, op->outputs[0], x);
+    return true;
+}
+
+bool emit_slice_by_size(struct compiler *c, const struct mil_op *op)
+{
+    const struct mil_type *t = var_type(c, op->outputs[0]);
+    struct value x;
+    int64_t begin[MIL_RANK_MAX];
+    int n = MIL_RANK_MAX;
+    if (!operand(c, op, "x", &x) || !arg_ints(c, op, "begin", begin, &n))
+        return false;
+    if (n != x.rank || t->rank != x.rank)
+        return compile_fail(c, ERR_FORMAT, "begin has %d entries for %d axes", n, x.rank);
+    for (int i = 0; i < n; i++) {
+        int64_t b = begin[i] < 0 ? begin[i] + x.dims[i] : begin[i];
+        if (b < 0 || b > x.dims[i] || t->dims[i] > x.dims[i] - b)
+            return compile_fail(c, ERR_FORMAT, "the slice lies outside axis %d", i);
+        x.offset += b * x.strides[i];
+        x.dims[i] = t->dims[i];
+    }
+    set_var(c, op->outputs[0], x);
+    return true;
+}
+
+/* ---- known before the run ---- */
+
+/* A constant of the plan with n elements of 4 bytes; the caller fills *data. */
+static bool new_const(struct compiler *c, enum repr repr, int rank, const int64_t *dims, void **data,
+                      struct value *out)
+{
+    struct value v = {.repr = repr, .rank = rank};
+    for (int i = 0; i < rank; i++)
+        v.dims[i] = dims[i];
+    dense_strides(rank, dims, v.strides);
+    int64_t n = value_elems(&v);
+    if (!compile_take_memory(c, n, 4) || !(*data = arena_try_alloc(c->arena, (size_t)n + 16, 4, c->e)))
+        return false;
+    v.storage = storage_new(c, STORAGE_CONST, repr, n);
+    c->plan->storages[v.storage].data = *data;
+    *out = v;
+    return true;
+}
+
+/* One number seen at every place of the result. */
+bool emit_fill(struct compiler *c, const struct mil_op *op)
+{
+    const struct mil_type *t = var_type(c, op->outputs[0]);
+    double number;
+    void *data;
+    struct value v;
+    enum repr repr = dtype_repr(t->dtype);
+    if (!arg_float(c, op, "value", 0, &number) || !new_const(c, repr, 0, NULL, &data, &v))
+        return false;
+    if (repr == REPR_F32)
+        *(float *)data = (float)number;
+    else
+        *(int32_t *)data = (int32_t)number;
+    v.rank = t->rank;
+    for (int i = 0; i < t->rank; i++) {
+        v.dims[i] = t->dims[i];
+        v.strides[i] = 0;
+    }
+    set_var(c, op->outputs[0], v);
+    return true;
+}
+
+bool emit_shape(struct compiler *c, const struct mil_op *op)
+{
+    const struct mil_var *x = mil_arg_var(op, "x");
+    const struct mil_type *t = x ? var_type(c, x) : NULL;
+    void *data;
+    struct value v;
+    if (!t || t->kind != MIL_TYPE_TENSOR || mil_type_elems(t) < 0)
+        return compile_fail(c, ERR_UNSUPPORTED, "the shape of x is not known before the run");
+    if (!new_const(c, REPR_I32, 1, &(int64_t){t->rank}, &data, &v))
+        return false;
+    for (int i = 0; i < t->rank; i++)
+        ((int32_t *)data)[i] = (int32_t)t->dims[i];
+    set_var(c, op->outputs[0], v);
+    return true;
+}
+
+bool emit_range_1d(struct compiler *c, const struct mil_op *op)
+{
+    const struct mil_type *t = var_type(c, op->outputs[0]);
+    void *data;
+    struct value v;
+    if (!new_const(c, dtype_repr(t->dtype), 1, t->dims, &data, &v))
+        return false;
+    if (v.repr == REPR_I32) {
+        int64_t start, step;
+        if (!arg_int(c, op, "start", 0, &start) || !arg_int(c, op, "step", 1, &step))
+            return false;
+        for (int64_t i = 0; i < t->dims[0]; i++)
+            ((int32_t *)data)[i] = (int32_t)(start + i * step);
+    } else {
+        double start, step;
+        if (!arg_float(c, op, "start", 0, &start) || !arg_float(c, op, "step", 1, &step))
+            return false;
+        for (int64_t i = 0; i < t->dims[0]; i++)
+            ((float *)data)[i] = (float)(start + (double)i * step);
+    }
+    set_var(c, op->outputs[0], v);
     return true;
 }

@@ -99,7 +99,7 @@ static unsigned use_of(const struct mil_op *op)
 static void walk_op(struct walk *w, const struct mil_op *op)
 {
     struct seen result = {.is_known = true};
-    bool is_view = graph_is_view_op(op), is_read = mil_op_is(op, "read_state");
+    bool is_view = op_is_view(op), is_read = mil_op_is(op, "read_state");
     const struct mil_var *state = mil_arg_var(op, "input");
     for (int k = 0; k < op->n_args; k++)
         for (int i = 0; i < op->args[k].n; i++) {

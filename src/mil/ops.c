@@ -6,7 +6,7 @@
 #include "mil/ops.h"
 
 static const struct mil_op_info rows[MIL_OP_COUNT] = {
-#define MIL_OP(id, name, opset, histogram, rule, inputs, doc)                                                \
+#define MIL_OP(id, name, opset, histogram, rule, inputs, emitter, memory, doc)                               \
     [MIL_OP_##id] = {MIL_OP_##id, name, opset, histogram, inputs, doc, MIL_RULE_##rule},
 #include "mil/ops.def"
 #undef MIL_OP

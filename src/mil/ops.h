@@ -1,13 +1,15 @@
 /* The table of MIL operations: one row an op in ops.def, from which the verifier, shape inference, the
  * engine's dispatch, the tests and docs/mil-ops.md are made.
  *
- * A row: MIL_OP(ID, "name", OPSET, "histogram", RULE, "inputs", "sentence").
+ * A row: MIL_OP(ID, "name", OPSET, "histogram", RULE, "inputs", emitter, MEMORY, "sentence").
  * OPSET: first opset that has it (15 .. 19). histogram: the opsets in which the op changed, "16 18"; in a
  * model of opset N its name is prefixed by the largest of them that is <= N, and by nothing when there is
  * none. RULE: how result types follow from the operands, one of MIL_RULES. inputs: "x:T y:T? values:T*" (?
- * optional,
- * * one or more; T number or bool, F float, I integer, N float or integer, B bool, S string, V state, A
- * anything). An input marked ! must be known when the program is compiled (a const or an immediate).
+ * optional, * one or more; T number or bool, F float, I integer, N float or integer, B bool, S string, V state, A
+ * anything). An input marked ! must be known when the program is compiled (a const or an immediate). emitter: the
+ * engine's emit_ function, `none` of an op that it does not run. MEMORY: VIEW of an op whose result may be the memory
+ * of its operand, else OWN. A view that is not marked lets a read of a state be overtaken by the next write. The last
+ * two are the engine's alone (engine/op_table.c).
  */
 #ifndef MILKIT_MIL_OPS_H
 #define MILKIT_MIL_OPS_H
@@ -87,7 +89,7 @@ enum mil_rule {
 
 enum mil_op_id {
     MIL_OP_NONE = 0,
-#define MIL_OP(id, name, opset, histogram, rule, inputs, doc) MIL_OP_##id,
+#define MIL_OP(id, name, opset, histogram, rule, inputs, emitter, memory, doc) MIL_OP_##id,
 #include "mil/ops.def"
 #undef MIL_OP
     MIL_OP_COUNT

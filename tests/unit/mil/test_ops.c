@@ -114,6 +114,12 @@ static void put_inputs(struct buf *b, const struct mil_op_info *info)
                    input.is_compile_time ? "**" : "", input.is_optional ? "?" : "");
 }
 
+static const char *const emitters[MIL_OP_COUNT] = {
+#define MIL_OP(id, name, opset, histogram, rule, inputs, emitter, memory, doc) [MIL_OP_##id] = #emitter,
+#include "mil/ops.def"
+#undef MIL_OP
+};
+
 static int compare_rows(const void *a, const void *b)
 {
     const struct mil_op_info *const *x = a, *const *y = b;
@@ -133,15 +139,17 @@ static void write_document(struct buf *b)
         "the\nresult of a `constexpr_` op). T number or bool, F float, I integer, N float or integer, B "
         "bool, S "
         "string,\nV state, A anything. Opset: the first that has the op; counted as: the opsets in which the "
-        "name that\n`metadata.json` counts it under changed.\n\n"
-        "| op | opset | counted as | inputs | results | what it is |\n| --- | --- | --- | --- | --- | --- "
-        "|\n");
+        "name that\n`metadata.json` counts it under changed. Runs: the engine runs it; the others are read, "
+        "checked and\nprinted, and running one is an error that names it.\n\n"
+        "| op | opset | counted as | runs | inputs | results | what it is |\n"
+        "| --- | --- | --- | --- | --- | --- | --- |\n");
     for (int id = 1; id < MIL_OP_COUNT; id++)
         sorted[id - 1] = mil_op_info_by_id((enum mil_op_id)id);
     qsort(sorted, MIL_OP_COUNT - 1, sizeof sorted[0], compare_rows);
     for (int i = 0; i < MIL_OP_COUNT - 1; i++) {
         const struct mil_op_info *info = sorted[i];
-        buf_printf(b, "| `%s` | %d | %s | ", info->name, info->opset, info->histogram);
+        buf_printf(b, "| `%s` | %d | %s | %s | ", info->name, info->opset, info->histogram,
+                   strcmp(emitters[info->id], "none") == 0 ? "" : "yes");
         put_inputs(b, info);
         buf_printf(b, " | %s | %s |\n", mil_rule_name(info->rule), info->doc);
     }

@@ -1,0 +1,276 @@
+/* Ops that walk lines along one axis: cumsum, topk, gather_along_axis, one_hot. */
+#include <string.h>
+#include "engine/engine_int.h"
+
+struct lines {
+    int id, rank;                                         /* of the other axes */
+    int64_t dims[MIL_RANK_MAX], strides[3][MIL_RANK_MAX]; /* of x and two more values */
+    int64_t n, step[3], n_lines, k;
+    bool exclusive, reverse, ascending;
+};
+
+/* v[1] and v[2] may be NULL. All have the dims of v[0] beside the axis. */
+static struct lines *lines_new(struct compiler *c, int id, int axis, const struct value *const v[3])
+{
+    struct lines *p = ARENA_NEW(c->arena, struct lines);
+    p->id = id;
+    p->n = v[0]->dims[axis];
+    p->n_lines = 1;
+    for (int i = 0; i < v[0]->rank; i++) {
+        if (i == axis)
+            continue;
+        p->dims[p->rank] = v[0]->dims[i];
+        for (int k = 0; k < 3; k++)
+            p->strides[k][p->rank] = v[k] ? v[k]->strides[i] : 0;
+        p->rank++;
+        p->n_lines *= v[0]->dims[i];
+    }
+    for (int k = 0; k < 3; k++)
+        p->step[k] = v[k] ? v[k]->strides[axis] : 0;
+    return p;
+}
+
+static void line_offsets(const struct lines *p, int64_t line, int64_t at[3])
+{
+    at[0] = at[1] = at[2] = 0;
+    for (int i = p->rank - 1; i >= 0; i--) {
+        int64_t k = line % p->dims[i];
+        line /= p->dims[i];
+        for (int j = 0; j < 3; j++)
+            at[j] += k * p->strides[j][i];
+    }
+}
+
+static void run_cumsum(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
+{
+    const struct lines *p = s->params;
+    const int32_t *x = value_pointer(r, &s->in[0]);
+    int32_t *y = value_pointer(r, &s->out[0]);
+    bool is_float = s->in[0].repr == REPR_F32;
+    int64_t begin, end, at[3];
+    pool_split(p->n_lines, 1, i_thread, n_threads, &begin, &end);
+    for (int64_t line = begin; line < end; line++) {
+        double sum = 0;
+        uint32_t whole = 0;
+        line_offsets(p, line, at);
+        for (int64_t i = 0; i < p->n; i++) {
+            int64_t k = p->reverse ? p->n - 1 - i : i, from = at[0] + k * p->step[0],
+                    to = at[1] + k * p->step[1];
+            double sum_before = sum;
+            uint32_t whole_before = whole;
+            if (is_float)
+                sum += ((const float *)x)[from];
+            else
+                whole += (uint32_t)x[from];
+            if (is_float)
+                ((float *)y)[to] = (float)(p->exclusive ? sum_before : sum);
+            else
+                y[to] = (int32_t)(p->exclusive ? whole_before : whole);
+        }
+    }
+}
+
+static bool axis_of(struct compiler *c, const struct mil_op *op, int64_t fallback, int rank, int *axis)
+{
+    int64_t a;
+    if (!arg_int(c, op, "axis", fallback, &a))
+        return false;
+    if (a < 0)
+        a += rank;
+    *axis = (int)a;
+    return (a >= 0 && a < rank) || compile_fail(c, ERR_FORMAT, "axis outside the tensor");
+}
+
+bool emit_cumsum(struct compiler *c, const struct mil_op *op)
+{
+    const struct mil_type *t = var_type(c, op->outputs[0]);
+    struct value x;
+    int axis;
+    bool exclusive, reverse;
+    if (!operand_f32(c, op, "x", &x) || !axis_of(c, op, 0, x.rank, &axis) ||
+        !arg_bool(c, op, "exclusive", false, &exclusive) || !arg_bool(c, op, "reverse", false, &reverse))
+        return false;
+    struct value y = value_new(c, x.repr, t->rank, t->dims);
+    struct lines *p = lines_new(c, MIL_OP_CUMSUM, axis, (const struct value *const[3]){&x, &y, NULL});
+    p->exclusive = exclusive;
+    p->reverse = reverse;
+    struct step *s = step_new(c, "cumsum", run_cumsum);
+    s->params = p;
+    s->serial = value_elems(&y) < PARALLEL_ELEMS;
+    step_in(c, s, x);
+    step_out(c, s, y);
+    set_output(c, op, 0, y);
+    return true;
+}
+
+/* Does (a, i) stand before (b, k) in the order asked for? Equal values by index, NaN last. */
+static bool stands_before(const struct lines *p, double a, int64_t i, double b, int64_t k)
+{
+    if (a != a || b != b)
+        return a == a || (b != b && i < k);
+    if (a != b)
+        return p->ascending ? a < b : a > b;
+    return i < k;
+}
+
+/* The k first of each line, one after another: k passes, as k is small. */
+static void run_topk(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
+{
+    const struct lines *p = s->params;
+    const int32_t *x = value_pointer(r, &s->in[0]);
+    int32_t *values = value_pointer(r, &s->out[0]), *indices = value_pointer(r, &s->out[1]);
+    bool is_float = s->in[0].repr == REPR_F32;
+    int64_t begin, end, at[3];
+    pool_split(p->n_lines, 1, i_thread, n_threads, &begin, &end);
+    for (int64_t line = begin; line < end; line++) {
+        int64_t last = -1;
+        double last_value = 0;
+        line_offsets(p, line, at);
+        for (int64_t place = 0; place < p->k; place++) {
+            int64_t best = -1;
+            double best_value = 0;
+            for (int64_t i = 0; i < p->n && !run_stops(r, i); i++) {
+                int64_t from = at[0] + i * p->step[0];
+                double v = is_float ? ((const float *)x)[from] : x[from];
+                if ((last < 0 || stands_before(p, last_value, last, v, i)) &&
+                    (best < 0 || stands_before(p, v, i, best_value, best))) {
+                    best = i;
+                    best_value = v;
+                }
+            }
+            if (best < 0) /* stopped */
+                return;
+            last = best;
+            last_value = best_value;
+            values[at[1] + place * p->step[1]] = x[at[0] + best * p->step[0]];
+            indices[at[2] + place * p->step[2]] = (int32_t)best;
+        }
+    }
+}
+
+bool emit_topk(struct compiler *c, const struct mil_op *op)
+{
+    const struct mil_type *t = var_type(c, op->outputs[0]);
+    struct value x;
+    int axis;
+    bool ascending;
+    if (!operand_f32(c, op, "x", &x) || !axis_of(c, op, -1, x.rank, &axis) ||
+        !arg_bool(c, op, "ascending", false, &ascending))
+        return false;
+    if (t->rank != x.rank || t->dims[axis] > x.dims[axis] || t->dims[axis] > 1024)
+        return compile_fail(c, ERR_UNSUPPORTED, "k: expected at most 1024 of %lld", (long long)x.dims[axis]);
+    struct value y = value_new(c, x.repr, t->rank, t->dims), i = value_new(c, REPR_I32, t->rank, t->dims);
+    struct lines *p = lines_new(c, MIL_OP_TOPK, axis, (const struct value *const[3]){&x, &y, &i});
+    p->k = t->dims[axis];
+    p->ascending = ascending;
+    struct step *s = step_new(c, "topk", run_topk);
+    s->params = p;
+    s->work = (double)value_elems(&x) * (double)p->k;
+    s->serial = value_elems(&x) < 4096;
+    step_in(c, s, x);
+    step_out(c, s, y);
+    step_out(c, s, i);
+    set_output(c, op, 0, y);
+    if (op->n_outputs > 1)
+        set_output(c, op, 1, i);
+    return true;
+}
+
+/* ---- gather_along_axis: out[.., i, ..] = x[.., indices[.., i, ..], ..] ---- */
+
+static void run_gather_along(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
+{
+    const struct lines *p = s->params; /* of the indices; x and the result beside them */
+    const int32_t *indices = value_pointer(r, &s->in[0]), *x = value_pointer(r, &s->in[1]);
+    int32_t *y = value_pointer(r, &s->out[0]);
+    int64_t begin, end, at[3];
+    pool_split(p->n_lines, 1, i_thread, n_threads, &begin, &end);
+    for (int64_t line = begin; line < end; line++) {
+        line_offsets(p, line, at);
+        for (int64_t i = 0; i < p->n; i++) {
+            int64_t index = indices[at[0] + i * p->step[0]];
+            if (index < 0)
+                index += p->k;
+            if (index < 0 || index >= p->k) {
+                run_fail(r, s, "an index lies outside the tensor");
+                return;
+            }
+            y[at[2] + i * p->step[2]] = x[at[1] + index * p->step[1]];
+        }
+    }
+}
+
+bool emit_gather_along_axis(struct compiler *c, const struct mil_op *op)
+{
+    const struct mil_type *t = var_type(c, op->outputs[0]);
+    struct value x, indices;
+    int axis;
+    if (!operand_f32(c, op, "x", &x) || !operand(c, op, "indices", &indices) ||
+        !axis_of(c, op, 0, x.rank, &axis))
+        return false;
+    bool fits = indices.repr == REPR_I32 && indices.rank == x.rank && t->rank == x.rank;
+    for (int i = 0; fits && i < x.rank; i++)
+        fits = t->dims[i] == indices.dims[i] && (i == axis || x.dims[i] == indices.dims[i]);
+    if (!fits)
+        return compile_fail(c, ERR_FORMAT, "indices do not fit x");
+    struct value y = value_new(c, x.repr, t->rank, t->dims);
+    struct lines *p =
+        lines_new(c, MIL_OP_GATHER_ALONG_AXIS, axis, (const struct value *const[3]){&indices, &x, &y});
+    p->k = x.dims[axis];
+    struct step *s = step_new(c, "gather along axis", run_gather_along);
+    s->params = p;
+    s->serial = value_elems(&y) < PARALLEL_ELEMS;
+    step_in(c, s, indices);
+    step_in(c, s, x);
+    step_out(c, s, y);
+    set_output(c, op, 0, y);
+    return true;
+}
+
+/* ---- one_hot ---- */
+
+static void run_one_hot(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
+{
+    const struct lines *p = s->params; /* of the result; step[1] and strides[1] of the indices */
+    const int32_t *indices = value_pointer(r, &s->in[0]);
+    int32_t *y = value_pointer(r, &s->out[0]), on = (int32_t)s->i[0], off = (int32_t)s->i[1];
+    int64_t begin, end, at[3];
+    pool_split(p->n_lines, 1, i_thread, n_threads, &begin, &end);
+    for (int64_t line = begin; line < end; line++) {
+        line_offsets(p, line, at);
+        for (int64_t i = 0; i < p->n; i++)
+            y[at[0] + i * p->step[0]] = indices[at[1]] == i ? on : off;
+    }
+}
+
+bool emit_one_hot(struct compiler *c, const struct mil_op *op)
+{
+    const struct mil_type *t = var_type(c, op->outputs[0]);
+    struct value indices;
+    int axis;
+    double values[2];
+    int32_t bits[2];
+    if (!operand(c, op, "indices", &indices) || !axis_of(c, op, -1, t->rank, &axis) ||
+        !arg_float(c, op, "on_value", 1, &values[0]) || !arg_float(c, op, "off_value", 0, &values[1]))
+        return false;
+    if (indices.repr != REPR_I32 || indices.rank != t->rank - 1)
+        return compile_fail(c, ERR_FORMAT, "indices do not fit the result");
+    struct value y = value_new(c, dtype_repr(t->dtype), t->rank, t->dims), wide = y;
+    for (int i = 0; i < t->rank; i++) /* the indices, seen with the result's axes */
+        wide.strides[i] = i == axis ? 0 : indices.strides[i - (i > axis)];
+    for (int i = 0; i < 2; i++) {
+        if (y.repr == REPR_F32)
+            memcpy(&bits[i], &(float){(float)values[i]}, sizeof bits[i]);
+        else
+            bits[i] = (int32_t)values[i];
+    }
+    struct step *s = step_new(c, "one hot", run_one_hot);
+    s->params = lines_new(c, MIL_OP_ONE_HOT, axis, (const struct value *const[3]){&y, &wide, NULL});
+    s->i[0] = bits[0];
+    s->i[1] = bits[1];
+    s->serial = value_elems(&y) < PARALLEL_ELEMS;
+    step_in(c, s, indices);
+    step_out(c, s, y);
+    set_output(c, op, 0, y);
+    return true;
+}
