@@ -95,7 +95,7 @@ bool(err_set_errno)(struct err *e, const char *fmt, ...)
         used += 3;
     }
     snprintf(text + used, sizeof text - used, ": %s", r);
-    e->code = number == ENOMEM ? ERR_NOMEM : ERR_IO;
+    e->code = number == ENOMEM ? ERR_NOMEM : number == EPIPE ? ERR_CLOSED : ERR_IO;
     store_message(e, text, false);
     return false;
 }

@@ -36,7 +36,8 @@ struct err {
 bool err_set(struct err *e, enum err_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 /* Prefixes the message of *e with "<fmt>: "; keeps the code; returns false. */
 bool err_wrap(struct err *e, const char *fmt, ...) PRINTF_LIKE(2, 3);
-/* Like err_set(ERR_IO) with ": <strerror(errno)>" appended; ENOSPC, ENOENT etc. stay readable. */
+/* Like err_set(ERR_IO) with ": <strerror(errno)>" appended; ENOSPC, ENOENT etc. stay readable. ENOMEM makes it ERR_NOMEM,
+ * EPIPE ERR_CLOSED. */
 bool err_set_errno(struct err *e, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
 /* The compiler sees that these return false, and so that what a failed call left unset is never read. */

@@ -32,8 +32,9 @@ static bool open_regular(int *fd, struct stat *st, const char *path, struct err 
         return err_set_errno(e, "%s: can't open", path);
     if (fstat(*fd, st) != 0)
         return err_set_errno(e, "%s: can't read its size", path);
-    return S_ISREG(st->st_mode) || err_set(e, ERR_IO, "%s: %s, expected a file", path,
-                                           S_ISDIR(st->st_mode) ? "is a folder" : "not a regular file");
+    if (S_ISDIR(st->st_mode))
+        return err_set(e, ERR_FORMAT, "%s: is a folder, expected a file", path);
+    return S_ISREG(st->st_mode) || err_set(e, ERR_IO, "%s: not a regular file, expected a file", path);
 }
 
 bool map_open(struct map_file **out, const char *path, struct err *e)
@@ -130,6 +131,40 @@ done:
     if (fd >= 0)
         close(fd);
     buf_fini(&b);
+    return ok;
+}
+
+bool folder_check(const char *path, const char *what, const char *member, struct err *e)
+{
+    struct stat st;
+    if (stat(path, &st) != 0)
+        return errno == ENOENT ? err_set(e, ERR_IO, "%s: expected %s, found nothing", path, what)
+                               : err_set_errno(e, "%s: can't look at it", path);
+    if (S_ISREG(st.st_mode))
+        return err_set(e, ERR_FORMAT, "%s: expected %s, found a file", path, what);
+    if (!S_ISDIR(st.st_mode))
+        return err_set(e, ERR_IO, "%s: not a regular file, expected %s", path, what);
+    if (access(path, R_OK | X_OK) != 0)
+        return err_set_errno(e, "%s: can't read the folder", path);
+    char *inner = member ? path_join(path, member) : NULL;
+    bool ok = !inner || path_exists(inner) ||
+              err_set(e, ERR_FORMAT, "%s: expected %s, found no %s in it", path, what, member);
+    free(inner);
+    return ok;
+}
+
+bool path_check_new(const char *path, struct err *e)
+{
+    char *folder = path_folder(path);
+    struct stat st;
+    while (lstat(folder, &st) != 0 && (errno == ENOENT || errno == ENOTDIR)) {
+        char *above = path_folder(folder);
+        free(folder);
+        folder = above;
+    }
+    bool ok = path_is_folder(folder) ||
+              err_set(e, ERR_IO, "%s: can't be made, because %s is not a folder", path, folder);
+    free(folder);
     return ok;
 }
 

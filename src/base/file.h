@@ -2,7 +2,8 @@
  *
  * out_file writes PATH.tmp-XXXXXX beside its target and renames on commit (after fsync); out_folder does the
  * same with a folder (".<name>.tmp-XXXXXX" beside it; commit syncs every file in it). Abort (or a failed
- * commit) removes everything that was written. Neither replaces an existing target unless told so.
+ * commit) removes everything that was written. Neither replaces an existing target unless told so,
+ * but for an empty folder. Missing folders above the target are made, and removed again by an abort.
  */
 #ifndef MILKIT_BASE_FILE_H
 #define MILKIT_BASE_FILE_H
@@ -27,6 +28,11 @@ bool file_is_lfs_pointer(const void *data, size_t bytes);
  * once what is not a file (a FIFO, a device). */
 bool file_read(char **out, size_t *bytes, const char *path, size_t max_bytes, struct err *e) MUST_CHECK;
 
+/* A folder for reading that the user named. what: "a checkpoint folder"; member: a file that such a folder has, or NULL.
+ * Nothing there, not readable, a FIFO or a device: ERR_IO; a file, or a folder without the member: ERR_FORMAT. */
+bool folder_check(const char *path, const char *what, const char *member, struct err *e) MUST_CHECK;
+/* Can path be made, as far as the folders above it tell: the nearest one that is there is a folder. ERR_IO. */
+bool path_check_new(const char *path, struct err *e) MUST_CHECK;
 bool path_exists(const char *path);
 bool path_is_folder(const char *path);
 int64_t file_bytes(const char *path); /* -1 when it can't be told */

@@ -13,8 +13,15 @@
 #include <unistd.h>
 #include "base/log.h"
 
+/* Folders above an output that were not there. */
+struct parents {
+    char *last;  /* the output's own folder */
+    char *first; /* the uppermost that was made; NULL: all were there */
+};
+
 struct out_file {
     char *path, *temporary;
+    struct parents parents;
     int fd;
     bool replace;
     uint64_t position;
@@ -25,7 +32,9 @@ struct out_file {
 
 struct out_folder {
     char *path, *temporary;
+    struct parents parents;
     bool replace;
+    bool is_over_empty; /* the target is an empty folder, which is taken */
     char *lock; /* a file in the temporary folder that is locked while this process works there, or NULL */
     int lock_fd;
 };
@@ -60,6 +69,61 @@ static bool sync_parent(const char *path, struct err *e)
     return ok;
 }
 
+/* The uppermost folder of path that is not there, a heap string; NULL: all are. */
+static char *first_missing(const char *path)
+{
+    struct stat st;
+    char *missing = NULL, *p = xstrdup(path);
+    while (lstat(p, &st) != 0 && errno == ENOENT) {
+        free(missing);
+        missing = p;
+        p = path_folder(p);
+    }
+    free(p);
+    return missing;
+}
+
+static bool parents_make(struct parents *p, const char *path, struct err *e)
+{
+    p->last = path_folder(path);
+    p->first = first_missing(p->last);
+    return !p->first || folder_make(p->last, e);
+}
+
+/* What was made goes again, as far as it is empty. */
+static void parents_remove(struct parents *p)
+{
+    char *folder = p->first ? xstrdup(p->last) : NULL;
+    while (folder && rmdir(folder) == 0 && strcmp(folder, p->first) != 0) {
+        char *above = path_folder(folder);
+        free(folder);
+        folder = above;
+    }
+    free(folder);
+}
+
+static bool parents_sync(const struct parents *p, const char *path, struct err *e)
+{
+    if (!sync_parent(path, e))
+        return false;
+    char *folder = p->first ? xstrdup(p->last) : NULL;
+    bool ok = true;
+    while (folder && ok) {
+        ok = sync_parent(folder, e);
+        char *above = strcmp(folder, p->first) != 0 ? path_folder(folder) : NULL;
+        free(folder);
+        folder = above;
+    }
+    free(folder);
+    return ok;
+}
+
+static void parents_free(struct parents *p)
+{
+    free(p->first);
+    free(p->last);
+}
+
 /* Renames without replacing, where the system can promise that; a plain check and rename elsewhere. */
 static bool rename_new(const char *from, const char *to, struct err *e)
 {
@@ -79,6 +143,14 @@ static bool rename_new(const char *from, const char *to, struct err *e)
     return true;
 }
 
+static void file_free(struct out_file *f)
+{
+    parents_free(&f->parents);
+    free(f->temporary);
+    free(f->path);
+    free(f);
+}
+
 bool out_file_open(struct out_file **out, const char *path, bool replace, struct err *e)
 {
     *out = NULL;
@@ -96,6 +168,8 @@ bool out_file_open(struct out_file **out, const char *path, bool replace, struct
     f->replace = replace;
     atomic_init(&f->failed, false);
     f->fd = -1;
+    if (!parents_make(&f->parents, path, e))
+        goto failed;
     for (int i = 0; i < 100 && f->fd < 0; i++) {
         char suffix[7];
         random_suffix(suffix);
@@ -107,13 +181,14 @@ bool out_file_open(struct out_file **out, const char *path, bool replace, struct
     }
     if (f->fd < 0) {
         err_set_errno(e, "%s: can't write", path);
-        free(f->temporary);
-        free(f->path);
-        free(f);
-        return false;
+        goto failed;
     }
     *out = f;
     return true;
+failed:
+    parents_remove(&f->parents);
+    file_free(f);
+    return false;
 }
 
 bool out_file_write_at(struct out_file *f, uint64_t offset, const void *data, size_t n, struct err *e)
@@ -178,15 +253,12 @@ bool out_file_commit(struct out_file *f, struct err *e)
         goto done;
     }
     renamed = true;
-    ok = sync_parent(f->path, e);
+    ok = parents_sync(&f->parents, f->path, e);
 done:
-    if (renamed) {
-        free(f->temporary);
-        free(f->path);
-        free(f);
-    } else {
+    if (renamed)
+        file_free(f);
+    else
         out_file_abort(f);
-    }
     return ok;
 }
 
@@ -197,9 +269,8 @@ void out_file_abort(struct out_file *f)
     if (f->fd >= 0)
         close(f->fd);
     unlink(f->temporary);
-    free(f->temporary);
-    free(f->path);
-    free(f);
+    parents_remove(&f->parents);
+    file_free(f);
 }
 
 bool file_write(const char *path, const void *data, size_t n, struct err *e)
@@ -219,9 +290,20 @@ static void folder_free(struct out_folder *f)
     if (f->lock)
         close(f->lock_fd);
     free(f->lock);
+    parents_free(&f->parents);
     free(f->temporary);
     free(f->path);
     free(f);
+}
+
+static bool is_empty_folder(const char *path)
+{
+    struct path_list list;
+    if (!path_list_read(&list, path, NULL))
+        return false;
+    bool is_empty = list.n == 0;
+    path_list_free(&list);
+    return is_empty;
 }
 
 /* Checks the target and makes the struct; the temporary folder is still to come. */
@@ -238,12 +320,15 @@ static bool folder_new(struct out_folder **out, const char *path, bool replace, 
     if (!(*base)[0] || strcmp(*base, ".") == 0 || strcmp(*base, "..") == 0 || strcmp(*base, "/") == 0) {
         ok = err_set(e, ERR_IO, "\"%s\": not a name for a new folder", path);
     } else if (lstat(f->path, &st) == 0) {
-        if (!replace)
+        f->is_over_empty = !replace && S_ISDIR(st.st_mode) && is_empty_folder(f->path);
+        if (!replace && !f->is_over_empty)
             ok = err_set(e, ERR_IO, "%s: exists already", f->path);
         else if (!S_ISDIR(st.st_mode))
             ok = err_set(e, ERR_IO, "%s: not a folder, can't be replaced by one", f->path);
     }
+    ok = ok && parents_make(&f->parents, f->path, e);
     if (!ok) {
+        parents_remove(&f->parents);
         folder_free(f);
         free(*base);
         free(*parent);
@@ -274,6 +359,7 @@ bool out_folder_open(struct out_folder **out, const char *path, bool replace, st
         *out = f;
     } else {
         err_set_errno(e, "%s: can't make the folder", f->path);
+        parents_remove(&f->parents);
         folder_free(f);
     }
     free(base);
@@ -339,10 +425,12 @@ bool out_folder_open_keyed(struct out_folder **out, const char *path, const char
     *found = *found && resume;
     if (!ok && is_new)
         rmdir(f->temporary); /* empty, but for another process that was faster: then it stays */
-    if (ok)
+    if (ok) {
         *out = f;
-    else
+    } else {
+        parents_remove(&f->parents);
         folder_free(f);
+    }
     free(base);
     free(parent);
     return ok;
@@ -457,12 +545,16 @@ bool out_folder_commit(struct out_folder *f, struct err *e)
             goto done;
         }
         renamed = swap_folders(f, &old, e);
+    } else if (f->is_over_empty) {
+        /* takes the place of an empty folder, and of nothing else */
+        renamed =
+            rename(f->temporary, f->path) == 0 || err_set_errno(e, "%s: can't rename to this name", f->path);
     } else {
         renamed = rename_new(f->temporary, f->path, e);
     }
     if (!renamed)
         goto done;
-    ok = sync_parent(f->path, e);
+    ok = parents_sync(&f->parents, f->path, e);
     if (!ok && put_back(f, old, e))
         renamed = false;
     if (ok && old)
@@ -482,5 +574,6 @@ void out_folder_abort(struct out_folder *f)
     if (!f)
         return;
     path_remove_tree(f->temporary, NULL);
+    parents_remove(&f->parents);
     folder_free(f);
 }

@@ -25,8 +25,6 @@ bool answer_write(const char *text, size_t n, struct err *e)
         ssize_t written = write(STDOUT_FILENO, text, n);
         if (written < 0 && errno == EINTR)
             continue;
-        if (written < 0 && errno == EPIPE)
-            return err_set(e, ERR_CLOSED, "stdout: closed by its reader");
         if (written <= 0)
             return err_set_errno(e, "stdout: can't write");
         text += written;

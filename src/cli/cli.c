@@ -301,7 +301,7 @@ bool cli_flush(struct err *e)
     bool failed = fflush(stdout) != 0;
     if (!failed && !ferror(stdout))
         return true;
-    if (errno == EPIPE || reader_is_gone())
+    if (!failed && reader_is_gone())
         return err_set(e, ERR_CLOSED, "stdout: closed by its reader");
     return failed ? err_set_errno(e, "stdout: can't write") : err_set(e, ERR_IO, "stdout: a write failed");
 }
@@ -319,6 +319,25 @@ bool cli_resolve(struct cli *c, const char **path, struct err *e)
         return false;
     *path = c->resolved[c->n_resolved++] = found;
     return true;
+}
+
+bool cli_tokenizer_folder(char **out, const char *path, const char *member, struct err *e)
+{
+    static const char what[] = "a package, a checkpoint or a folder with a tokenizer";
+    struct stat st;
+    bool is_file = stat(path, &st) == 0 && S_ISREG(st.st_mode);
+    char *folder = is_file ? path_folder(path) : xstrdup(path);
+    bool ok = folder_check(folder, what, is_file ? NULL : member, e);
+    char *inner = is_file && member ? path_join(folder, member) : NULL;
+    if (ok && inner && !path_exists(inner))
+        ok = err_set(e, ERR_FORMAT, "%s: expected %s, found a file without %s beside it", path, what, member);
+    free(inner);
+    if (!ok) {
+        free(folder);
+        folder = NULL;
+    }
+    *out = folder;
+    return ok;
 }
 
 static bool stream_read(FILE *f, const char *where, char **text, size_t *bytes, size_t max_bytes,

@@ -152,7 +152,8 @@ static bool evaluate(struct cli *c, const struct package_options *package, struc
         goto done;
     size_t n = o->n_max > 0 && (size_t)o->n_max < ids.n ? (size_t)o->n_max : ids.n;
     if (n < 2) {
-        err_set(e, ERR_USAGE, "%s: expected at least two tokens, found %zu", o->text, n);
+        err_set(e, n == ids.n ? ERR_FORMAT : ERR_USAGE, "%s: expected at least two tokens, found %zu",
+                o->text, n);
         goto done;
     }
     double start = clock_seconds();

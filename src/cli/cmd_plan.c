@@ -2,9 +2,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include "cli/package_options.h"
+#include "format/json.h"
 #include "format/mlpackage.h"
 
-#define SYNOPSIS "DIR|MODEL [--function F] [--measure]"
+#define SYNOPSIS "DIR|MODEL [--function F] [--measure] [--json]"
+#define JSON_BYTES_MAX ((size_t)1 << 30)
 
 /* Runs a few calls so that the listing can show shares of the time. */
 static bool measure(struct session *s, const struct model *m, struct err *e)
@@ -20,31 +22,94 @@ static bool measure(struct session *s, const struct model *m, struct err *e)
     return ok;
 }
 
-static bool plan_package(struct cli *c, const struct package_options *o, bool with_times, struct err *e)
+/* Where plans go: a listing, or the members of a JSON object. */
+struct listing {
+    struct buf *json; /* NULL: a listing on stdout */
+    int n_chunks;
+    int n; /* plans so far */
+};
+
+static void list_plan(struct listing *l, const char *part, int i_chunk, int64_t n_tokens,
+                      const struct engine_plan *p, const struct engine_run *measured)
+{
+    const char *heading = strcmp(part, "head") == 0 ? "LM head" : part;
+    if (l->json) {
+        buf_puts(l->json, l->n++ ? ",\n {" : "\n {");
+        if (part[0]) {
+            json_put_key(l->json, "part");
+            json_put_string(l->json, part, strlen(part));
+            buf_printf(l->json, ", \"tokens\": %lld", (long long)n_tokens);
+        }
+        if (strcmp(part, "chunk") == 0)
+            buf_printf(l->json, ", \"chunk\": %d", i_chunk + 1);
+        engine_plan_put_json(p, measured, l->json);
+        buf_putc(l->json, '}');
+        return;
+    }
+    if (strcmp(part, "chunk") == 0)
+        printf("chunk %d of %d, ", i_chunk + 1, l->n_chunks);
+    else if (strcmp(part, "embeddings") == 0)
+        printf("embeddings, %lld token%s: ", (long long)n_tokens, n_tokens == 1 ? "" : "s");
+    else if (part[0])
+        printf("%s, ", heading);
+    engine_plan_print(p, measured, stdout);
+}
+
+static void list_part(void *context, const char *part, int i_chunk, int64_t n_tokens,
+                      const struct engine_plan *p, const struct engine_run *measured)
+{
+    list_plan(context, part, i_chunk, n_tokens, p, measured);
+}
+
+static void begin_json(struct buf *json, const char *path, const char *kernels, int n_threads,
+                       const char *precision)
+{
+    buf_puts(json, "{\"schema\": 1");
+    json_put_key(json, "path");
+    json_put_string(json, path, strlen(path));
+    buf_printf(json, ", \"kernels\": \"%s\"", kernels);
+    if (n_threads > 0)
+        buf_printf(json, ", \"threads\": %d", n_threads);
+    buf_printf(json, ", \"precision\": \"%s\", \"functions\": [", precision ? precision : "default");
+}
+
+static bool plan_package(struct cli *c, const struct package_options *o, bool with_times, struct buf *json,
+                         struct err *e)
 {
     struct model *m = NULL;
     struct session *s = NULL;
     bool ok = package_options_open(c, o, &m, e) && session_new(&s, m, e) && (!with_times || measure(s, m, e));
     if (ok) {
-        printf("engine plan (%s, %d thread%s); Linux runs no Neural Engine, so no devices are shown\n",
-               m->kernels->name, pool_threads(m->pool), pool_threads(m->pool) == 1 ? "" : "s");
-        session_print_plans(s, stdout, false);
+        struct listing l = {.json = json, .n_chunks = m->n_chunks};
+        int n_threads = pool_threads(m->pool);
+        if (json)
+            begin_json(json, m->package->path, m->kernels->name, n_threads, o->precision);
+        else
+            printf("engine plan (%s, %d thread%s); Linux runs no Neural Engine, so no devices are shown\n",
+                   m->kernels->name, n_threads, n_threads == 1 ? "" : "s");
+        session_each_plan(s, false, list_part, &l);
         if (m->has_prefill)
-            session_print_plans(s, stdout, true);
+            session_each_plan(s, true, list_part, &l);
     }
     session_free(s);
     model_close(m);
-    return ok && cli_flush(e);
+    return ok;
 }
 
 static bool plan_model(struct cli *c, const char *path, const char *function, const struct package_options *o,
-                       struct err *e)
+                       struct buf *json, struct err *e)
 {
     struct mil_model *m = NULL;
     struct stop stop = {.flag = c->log.cancel};
     struct engine_options options = {.stop = &stop};
-    bool ok = package_precision(o->precision, &options.precision, e) && mil_model_open(&m, path, 0, e),
+    struct listing l = {.json = json};
+    const char *why;
+    bool ok = package_precision(o->precision, &options.precision, e) &&
+              ((options.kernels = kernel_select(&why)) || err_set(e, ERR_USAGE, "%s", why)) &&
+              mil_model_open(&m, path, 0, e),
          found = false;
+    if (ok && json)
+        begin_json(json, path, options.kernels->name, 0, o->precision);
     for (int i = 0; ok && i < m->program->n_functions; i++) {
         const struct mil_function *f = m->program->functions[i];
         const struct mil_function_description *d = mil_function_description_find(m, f->name);
@@ -64,13 +129,24 @@ static bool plan_model(struct cli *c, const char *path, const char *function, co
         }
         ok = engine_plan_new(&p, m, f->name, shapes, n, &options, e);
         if (ok)
-            engine_plan_print(p, NULL, stdout);
+            list_plan(&l, "", 0, 0, p, NULL);
         engine_plan_free(p);
     }
     if (ok && !found)
         ok = err_set(e, ERR_USAGE, "%s: no function %s", path, function ? function : "at all");
     mil_model_close(m);
-    return ok && cli_flush(e);
+    return ok;
+}
+
+static bool plan_path(struct cli *c, const struct package_options *o, const char *function, bool with_times,
+                      struct buf *json, struct err *e)
+{
+    enum model_path_kind kind = model_path_kind(o->path);
+    if (kind == MODEL_PATH_MLPACKAGE || kind == MODEL_PATH_MLMODELC || kind == MODEL_PATH_MLMODEL)
+        return plan_model(c, o->path, function, o, json, e);
+    if (function)
+        return err_set(e, ERR_USAGE, "--function: expected one model, found %s", o->path);
+    return plan_package(c, o, with_times, json, e);
 }
 
 int cmd_plan(struct cli *c, int argc, char **argv)
@@ -79,11 +155,12 @@ int cmd_plan(struct cli *c, int argc, char **argv)
     struct err e = {0};
     const char *positional[1], *function = NULL;
     int n_positional = 0;
-    bool help = false, with_times = false;
+    bool help = false, with_times = false, with_json = false;
     const struct cli_option options[] = {
         {"--function", CLI_STRING, &function, "F", "of one model: only this function"},
         {"--measure", CLI_FLAG, &with_times, NULL,
          "of a package: run it and show each step's share of the time"},
+        {"--json", CLI_FLAG, &with_json, NULL, "one JSON object"},
         PACKAGE_OPTION_ROWS(package),
     };
     if (!cli_parse(c, argc, argv, options, (int)(sizeof options / sizeof *options), positional, 1,
@@ -94,14 +171,17 @@ int cmd_plan(struct cli *c, int argc, char **argv)
     if (n_positional)
         package.path = positional[0];
     bool ok = package.path || err_set(&e, ERR_USAGE, "expected a package folder or a model");
-    if (ok) {
-        enum model_path_kind kind = model_path_kind(package.path);
-        if (kind == MODEL_PATH_MLPACKAGE || kind == MODEL_PATH_MLMODELC || kind == MODEL_PATH_MLMODEL)
-            ok = plan_model(c, package.path, function, &package, &e);
+    struct buf json;
+    buf_init(&json, JSON_BYTES_MAX);
+    ok = ok && plan_path(c, &package, function, with_times, with_json ? &json : NULL, &e);
+    if (ok && with_json) {
+        buf_puts(&json, "]}\n");
+        if (json.failed)
+            ok = err_set(&e, ERR_LIMIT, "a plan of more than %zu bytes", JSON_BYTES_MAX);
         else
-            ok = (!function ||
-                  err_set(&e, ERR_USAGE, "--function: expected one model, found %s", package.path)) &&
-                 plan_package(c, &package, with_times, &e);
+            fwrite(json.p, 1, json.n, stdout);
     }
+    buf_fini(&json);
+    ok = ok && cli_flush(&e);
     return ok ? 0 : cli_fail(c, &e, NULL);
 }

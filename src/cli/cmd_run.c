@@ -4,16 +4,18 @@
 #include "cli/generate.h"
 #include "cli/prompt.h"
 #include "cli/prompt_cache.h"
+#include "format/json.h"
 
 #define SYNOPSIS "DIR -p PROMPT [OPTIONS]"
 /* Prompts longer than this get a progress line. */
 #define PROGRESS_TOKENS 256
+#define JSON_BYTES_MAX ((size_t)256 << 20)
 
 struct run {
     struct package_options package;
     struct prompt_options prompt;
     int64_t n;
-    bool stats, ignore_eos, echo, ids;
+    bool stats, ignore_eos, echo, ids, json;
     struct prompt_cache cache;
     struct sampling_options sampling;
 };
@@ -23,34 +25,123 @@ struct printer {
     const struct run *run;
     struct token_stream *stream;
     struct buf text;
+    struct buf *all; /* --json: where all text goes, to be printed at the end; else NULL */
     bool is_first;
 };
+
+static bool put_text(struct printer *p, struct err *e)
+{
+    if (p->all) {
+        buf_append(p->all, p->text.p, p->text.n);
+        return !p->all->failed || err_set(e, ERR_LIMIT, "a text of more than %zu bytes", JSON_BYTES_MAX);
+    }
+    if (p->text.n > 0)
+        fwrite(p->text.p, 1, p->text.n, stdout);
+    return cli_flush(e);
+}
 
 static bool print_token(void *context, int32_t id, struct err *e)
 {
     struct printer *p = context;
     buf_clear(&p->text);
-    if (p->run->ids)
+    if (p->run->json && !p->stream)
+        return true;
+    if (p->run->ids && !p->run->json)
         buf_printf(&p->text, p->is_first ? "%d" : ",%d", id);
     else if (!token_stream_push(p->stream, id, &p->text, e))
         return false;
     p->is_first = false;
-    if (p->text.n > 0)
-        fwrite(p->text.p, 1, p->text.n, stdout);
-    return cli_flush(e);
+    return put_text(p, e);
+}
+
+/* What --json tells of a run. */
+struct outcome {
+    const struct model *model;
+    const struct ids *ids;
+    size_t n_prompt;
+    const struct buf *text; /* NULL: the package has no tokenizer */
+    enum generate_end end;
+    double prompt_seconds, seconds;
+    const struct sampler_options *sampling;
+};
+
+static void put_ids(struct buf *b, const char *key, const int32_t *ids, size_t n)
+{
+    json_put_key(b, key);
+    buf_putc(b, '[');
+    for (size_t i = 0; i < n; i++)
+        buf_printf(b, i ? ", %d" : "%d", ids[i]);
+    buf_putc(b, ']');
+}
+
+static void put_number(struct buf *b, const char *key, double v)
+{
+    json_put_key(b, key);
+    json_put_double(b, v);
+}
+
+static void put_string(struct buf *b, const char *key, const char *text, size_t n)
+{
+    json_put_key(b, key);
+    json_put_string(b, text, n);
+}
+
+static void put_sampling(struct buf *b, const struct sampler_options *o)
+{
+    bool is_greedy = o->greedy || o->temperature <= 0;
+    json_put_key(b, "sampling");
+    buf_printf(b, "{\"greedy\": %s", is_greedy ? "true" : "false");
+    if (!is_greedy) {
+        buf_printf(b, ", \"seed\": %llu, \"top_k\": %lld", (unsigned long long)o->seed, (long long)o->top_k);
+        put_number(b, "temperature", o->temperature);
+        put_number(b, "top_p", o->top_p);
+        put_number(b, "min_p", o->min_p);
+    }
+    put_number(b, "repetition_penalty", o->repetition_penalty);
+    put_number(b, "presence_penalty", o->presence_penalty);
+    put_number(b, "frequency_penalty", o->frequency_penalty);
+    buf_putc(b, '}');
+}
+
+static bool print_json(const struct outcome *o, struct err *e)
+{
+    const char *path = o->model->package->path, *end = generate_end_name(o->end);
+    size_t n = o->ids->n - o->n_prompt;
+    struct buf b;
+    buf_init(&b, 2 * JSON_BYTES_MAX);
+    buf_puts(&b, "{\"schema\": 1");
+    put_string(&b, "package", path, strlen(path));
+    put_ids(&b, "prompt", o->ids->p, o->n_prompt);
+    put_ids(&b, "generated", o->ids->p + o->n_prompt, n);
+    if (o->text)
+        put_string(&b, "text", o->text->p ? o->text->p : "", o->text->n);
+    put_string(&b, "stopped", end, strlen(end));
+    put_sampling(&b, o->sampling);
+    put_number(&b, "prompt_seconds", o->prompt_seconds);
+    put_number(&b, "generated_seconds", o->seconds);
+    buf_puts(&b, "}\n");
+    bool ok = !b.failed || err_set(e, ERR_LIMIT, "a report of more than %zu bytes", 2 * JSON_BYTES_MAX);
+    if (ok)
+        fwrite(b.p, 1, b.n, stdout);
+    buf_fini(&b);
+    return ok && cli_flush(e);
 }
 
 static bool generate(struct cli *c, struct run *r, struct model *m, struct tokenizer *t, struct err *e)
 {
     struct session *s = NULL;
     struct sampler *sampler = NULL;
+    struct sampler_options chosen;
     struct ids ids = {0};
-    struct printer printer = {.run = r, .is_first = true};
+    struct buf all;
+    struct printer printer = {.run = r, .all = r->json ? &all : NULL, .is_first = true};
     struct progress progress;
     bool ok = false;
+    buf_init(&all, JSON_BYTES_MAX);
     buf_init(&printer.text, 1 << 20);
-    if (!prompt_read(&ids, &r->prompt, m, t, e) || !sampling_open(&sampler, &r->sampling, m, e) ||
-        !session_new(&s, m, e) || !prompt_cache_load(&r->cache, s, &c->log, e))
+    if (!prompt_read(&ids, &r->prompt, m, t, e) ||
+        !sampling_open(&sampler, &chosen, &r->sampling, m, &c->log, e) || !session_new(&s, m, e) ||
+        !prompt_cache_load(&r->cache, s, &c->log, e))
         goto done;
     size_t n_prompt = ids.n, reused = 0;
     if ((int64_t)n_prompt > m->context_length) {
@@ -95,12 +186,21 @@ static bool generate(struct cli *c, struct run *r, struct model *m, struct token
         log_warn(&c->log, "the context of %lld tokens is full", (long long)m->context_length);
     double seconds = clock_seconds() - start;
     buf_clear(&printer.text);
-    if (printer.stream && !r->ids && !token_stream_flush(printer.stream, &printer.text, e))
+    if (printer.stream && (!r->ids || r->json) && !token_stream_flush(printer.stream, &printer.text, e))
         goto done;
-    if (printer.text.n > 0)
-        fwrite(printer.text.p, 1, printer.text.n, stdout);
-    fputc('\n', stdout);
-    if (!cli_flush(e))
+    if (!put_text(&printer, e))
+        goto done;
+    const struct outcome outcome = {.model = m,
+                                    .ids = &ids,
+                                    .n_prompt = n_prompt,
+                                    .text = printer.stream ? &all : NULL,
+                                    .end = end,
+                                    .prompt_seconds = prompt_seconds,
+                                    .seconds = seconds,
+                                    .sampling = &chosen};
+    if (!r->json)
+        fputc('\n', stdout);
+    if (r->json ? !print_json(&outcome, e) : !cli_flush(e))
         goto done;
     if (r->stats) {
         char known[64] = "";
@@ -113,9 +213,10 @@ static bool generate(struct cli *c, struct run *r, struct model *m, struct token
     }
     ok = true;
 done:
-    if (!ok && e->code == ERR_CANCELLED)
+    if (!ok && e->code == ERR_CANCELLED && !r->json)
         fputc('\n', stdout);
     ok = prompt_cache_finish(&r->cache, s, &c->log, ok, e);
+    buf_fini(&all);
     buf_fini(&printer.text);
     token_stream_free(printer.stream);
     sampler_free(sampler);
@@ -142,6 +243,7 @@ int cmd_run(struct cli *c, int argc, char **argv)
         PROMPT_CACHE_OPTION_ROWS(r.cache),
         {"--echo,--display-prompt", CLI_FLAG, &r.echo, NULL, "print the prompt too"},
         {"--ids", CLI_FLAG, &r.ids, NULL, "print token ids instead of text"},
+        {"--json", CLI_FLAG, &r.json, NULL, "one JSON object at the end, instead of text on the way"},
         {"--stats,--show-timings,--perf", CLI_FLAG, &r.stats, NULL, "print rates on stderr"},
         PACKAGE_OPTION_ROWS(r.package),
     };

@@ -148,7 +148,9 @@ static bool answer_once(const struct chat_template *t, const struct tokenizer *t
 static bool open_all(const char *path, struct template_command *o, struct chat_template **t,
                      struct tokenizer **tokenizer, struct err *e)
 {
-    char *folder = path_is_folder(path) ? xstrdup(path) : path_folder(path);
+    char *folder;
+    if (!cli_tokenizer_folder(&folder, path, NULL, e))
+        return false;
     char *json = path_join(folder, "tokenizer.json");
     /* --jsonl without a tokenizer still has texts to give */
     bool with_ids = !o->text_only && (!o->jsonl || path_exists(json));

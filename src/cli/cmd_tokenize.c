@@ -59,12 +59,13 @@ static bool encode_once(const struct tokenizer *t, const struct tokenize *o, str
 }
 
 /* The library leaves ids out that no token has; someone who types them should hear it. */
-static bool check_ids(const struct tokenizer *t, const int32_t *ids, size_t n, struct err *e)
+static bool check_ids(const struct tokenizer *t, const int32_t *ids, size_t n, enum err_code fault,
+                      struct err *e)
 {
     for (size_t i = 0; i < n; i++)
         if (ids[i] < 0 || ids[i] >= tokenizer_vocab_size(t))
-            return err_set(e, ERR_USAGE, "token id %d is outside the vocabulary: expected 0 to %d",
-                           (int)ids[i], (int)tokenizer_vocab_size(t) - 1);
+            return err_set(e, fault, "token id %d is outside the vocabulary: expected 0 to %d", (int)ids[i],
+                           (int)tokenizer_vocab_size(t) - 1);
     return true;
 }
 
@@ -74,7 +75,9 @@ static bool decode_once(const struct tokenizer *t, const struct tokenize *o, str
     size_t n = 0;
     struct buf text;
     buf_init(&text, TEXT_BYTES_MAX);
-    bool ok = cli_read_ids(o->text ? o->text : "@-", &ids, &n, e) && check_ids(t, ids, n, e) &&
+    const char *list = o->text ? o->text : "@-";
+    bool ok = cli_read_ids(list, &ids, &n, e) &&
+              check_ids(t, ids, n, list[0] == '@' ? ERR_FORMAT : ERR_USAGE, e) &&
               tokenizer_decode(t, ids, n, o->skip_special, &text, e);
     if (ok) {
         (void)fwrite(text.p ? text.p : "", 1, text.n, stdout);
@@ -178,14 +181,13 @@ static bool answer_lines(struct cli *c, const struct tokenizer *t, const struct 
     return ok;
 }
 
-/* DIR: a folder, or a file in it, as the meta.yaml of a package. */
 static bool open_tokenizer(struct cli *c, const char *path, struct tokenizer **t, struct err *e)
 {
-    if (!path_exists(path))
-        return err_set(e, ERR_IO, "%s: no such file or folder", path);
-    char *folder = path_is_folder(path) || has_suffix(path, ".json") ? xstrdup(path) : path_folder(path);
-    bool ok = tokenizer_open(t, folder, e);
-    if (ok && path_is_folder(folder))
+    char *folder;
+    if (has_suffix(path, ".json") && path_exists(path))
+        return tokenizer_open(t, path, e);
+    bool ok = cli_tokenizer_folder(&folder, path, "tokenizer.json", e) && tokenizer_open(t, folder, e);
+    if (ok)
         vocabulary_check_tokenizer(&c->log, folder, *t, vocabulary_of_folder(folder));
     free(folder);
     return ok;

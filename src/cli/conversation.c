@@ -460,7 +460,8 @@ void conversation_set_system(struct conversation *c, const char *text)
 bool conversation_set_sampling(struct conversation *c, const struct sampling_options *o, struct err *e)
 {
     struct sampler *sampler = NULL;
-    if (!sampling_open(&sampler, o, c->model, e))
+    struct sampler_options chosen;
+    if (!sampling_open(&sampler, &chosen, o, c->model, &c->cli->log, e))
         return false;
     sampler_free(c->sampler);
     c->sampler = sampler;

@@ -67,10 +67,8 @@ bool against_open(struct against **out, struct cli *c, const struct package_opti
     size_t bytes;
     bool ok = false;
     *out = NULL;
-    if (!path_exists(path)) {
-        err_set(e, ERR_IO, "--against %s: expected a package or a checkpoint folder, found nothing", path);
+    if (!is_package(path) && !folder_check(path, "a package or a checkpoint folder", "config.json", e))
         goto done;
-    }
     if (!(is_package(path) ? open_package(a, c, options, path, window, e)
                            : open_checkpoint(a, c, options, path, window, e)))
         goto done;

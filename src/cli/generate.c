@@ -28,14 +28,44 @@ struct sampler_options sampling_resolve(const struct sampling_options *o, const 
     return r;
 }
 
-bool sampling_open(struct sampler **out, const struct sampling_options *o, const struct model *m,
-                   struct err *e)
+void sampling_say(struct log *log, const struct sampler_options *o)
 {
-    struct sampler_options options = sampling_resolve(o, m);
+    const struct {
+        const char *name;
+        double value, off;
+    } numbers[] = {
+        {"top-k", (double)o->top_k, 0},
+        {"top-p", o->top_p, 1},
+        {"min-p", o->min_p, 0},
+        {"repeat penalty", o->repetition_penalty, 1},
+        {"presence penalty", o->presence_penalty, 0},
+        {"frequency penalty", o->frequency_penalty, 0},
+    };
+    bool is_greedy = o->greedy || o->temperature <= 0;
+    struct buf text;
+    buf_init(&text, 4096);
+    if (is_greedy)
+        buf_puts(&text, "greedy");
+    else
+        buf_printf(&text, "seed %llu, temperature %g", (unsigned long long)o->seed, o->temperature);
+    for (size_t i = is_greedy ? 3 : 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        if (numbers[i].value != numbers[i].off)
+            buf_printf(&text, ", %s %g", numbers[i].name, numbers[i].value);
+    log_debug(log, "tokens are chosen: %s", text.p);
+    buf_fini(&text);
+}
+
+bool sampling_open(struct sampler **out, struct sampler_options *chosen, const struct sampling_options *o,
+                   const struct model *m, struct log *log, struct err *e)
+{
+    *chosen = sampling_resolve(o, m);
     *out = NULL;
-    if (sampler_looks_beyond_best(&options) && !model_need_logits(m, "sampling other than greedy", e))
+    if (sampler_looks_beyond_best(chosen) && !model_need_logits(m, "sampling other than greedy", e))
         return false;
-    return sampler_new(out, &options, m->vocab_size, m->kernels, e);
+    if (!sampler_new(out, chosen, m->vocab_size, m->kernels, e))
+        return false;
+    sampling_say(log, chosen);
+    return true;
 }
 
 const char *generate_end_name(enum generate_end end)

@@ -46,8 +46,11 @@ struct sampling_options {
 
 /* The options in force: what was given, then what the package recommends. */
 struct sampler_options sampling_resolve(const struct sampling_options *o, const struct model *m);
-bool sampling_open(struct sampler **out, const struct sampling_options *o, const struct model *m,
-                   struct err *e) MUST_CHECK;
+/* Tells the options and the seed, for -v: with them the same tokens come again. */
+void sampling_say(struct log *log, const struct sampler_options *o);
+/* *chosen: the options in force, with the seed. */
+bool sampling_open(struct sampler **out, struct sampler_options *chosen, const struct sampling_options *o,
+                   const struct model *m, struct log *log, struct err *e) MUST_CHECK;
 
 enum generate_end { GENERATE_LENGTH, GENERATE_STOP, GENERATE_CONTEXT, GENERATE_CANCELLED };
 /* "length", "end of text", "context full", "interrupted" */

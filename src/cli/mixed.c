@@ -284,7 +284,7 @@ static bool read_tokens(struct measurement *x, const struct arch_model *m, struc
                  : encode_text(from, m->checkpoint, &x->ids, e)))
         return false;
     if (x->ids.n < 2)
-        return err_set(e, ERR_USAGE, "%s: expected a text of some words, found %zu token%s",
+        return err_set(e, ERR_FORMAT, "%s: expected a text of some words, found %zu token%s",
                        from ? from : "the calibration text", x->ids.n, x->ids.n == 1 ? "" : "s");
     if (n_max > (size_t)x->reference->max_positions)
         n_max = (size_t)x->reference->max_positions;

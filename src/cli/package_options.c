@@ -27,7 +27,13 @@ bool package_options_open(struct cli *c, const struct package_options *o, struct
         return err_set(e, ERR_USAGE, "--threads: expected 1 to 1024, found %lld", (long long)o->n_threads);
     if (!path)
         return err_set(e, ERR_USAGE, "expected a package folder");
-    return cli_resolve(c, &path, e) && model_open(out, path, &options, e);
+    if (!cli_resolve(c, &path, e) || !model_open(out, path, &options, e))
+        return false;
+    const struct model *m = *out;
+    log_debug(&c->log, "%s: context %lld, batch %lld, %d chunks; %s kernels, %d threads, precision %s",
+              m->package->path, (long long)m->context_length, (long long)m->batch_size, m->n_chunks,
+              m->kernels->name, pool_threads(m->pool), o->precision ? o->precision : "default");
+    return true;
 }
 
 bool package_check_ids(const struct model *m, const int32_t *ids, size_t n, struct err *e)

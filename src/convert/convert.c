@@ -69,17 +69,17 @@ static bool is_inside(const char *inner, const char *outer)
     return inside;
 }
 
-/* An existing output is replaced only on demand, and only when it is a package (or empty): a mistyped folder
- * must not cost anyone's files. */
+/* An empty folder is taken. Anything else is replaced only on demand, and only when it is a package: a mistyped folder must
+ * not cost anyone's files. */
 static bool check_output(const struct convert_options *o, struct err *e)
 {
-    if (!path_exists(o->output)) {
-        char *parent = path_folder(o->output);
-        bool ok = path_is_folder(parent) ||
-                  err_set(e, ERR_IO, "%s: there is no folder %s to make it in", o->output, parent);
-        free(parent);
-        return ok;
-    }
+    struct path_list entries = {0};
+    if (!path_exists(o->output))
+        return path_check_new(o->output, e);
+    bool is_empty = path_is_folder(o->output) && path_list_read(&entries, o->output, NULL) && entries.n == 0;
+    path_list_free(&entries);
+    if (is_empty)
+        return true;
     if (!o->replace)
         return err_set(e, ERR_IO, "%s: exists; give another folder, or --force to replace it", o->output);
     if (!path_is_folder(o->output))
@@ -87,10 +87,9 @@ static bool check_output(const struct convert_options *o, struct err *e)
     if (is_inside(o->checkpoint, o->output))
         return err_set(e, ERR_USAGE, "%s: holds the checkpoint %s and can't be replaced", o->output,
                        o->checkpoint);
-    struct path_list entries;
     if (!path_list_read(&entries, o->output, e))
         return false;
-    bool has_meta = entries.n == 0;
+    bool has_meta = false;
     for (size_t i = 0; i < entries.n; i++)
         has_meta = has_meta || strcmp(entries.names[i], "meta.yaml") == 0;
     path_list_free(&entries);
@@ -98,25 +97,6 @@ static bool check_output(const struct convert_options *o, struct err *e)
         return err_set(e, ERR_IO, "%s: exists and is no package (no meta.yaml); --force does not replace it",
                        o->output);
     return true;
-}
-
-/* The report may go into the package, which is not there yet. */
-static bool check_report(const struct convert_options *o, struct err *e)
-{
-    char *folder = path_folder(o->report_path);
-    bool ok = path_is_folder(folder);
-    if (!ok) {
-        char *above = path_folder(folder), *parent = path_folder(o->output);
-        char *name = path_base(folder), *package = path_base(o->output);
-        ok = (strcmp(name, package) == 0 && is_inside(above, parent) && is_inside(parent, above)) ||
-             err_set(e, ERR_IO, "%s: there is no folder %s to write it in", o->report_path, folder);
-        free(above);
-        free(parent);
-        free(name);
-        free(package);
-    }
-    free(folder);
-    return ok;
 }
 
 static uint64_t program_bytes(const struct conversion *c, const struct convert_part *p)
@@ -151,9 +131,6 @@ static bool open_checkpoint(struct conversion *c, struct err *e)
         s.batch_size = s.context_length < DEFAULT_BATCH ? s.context_length : DEFAULT_BATCH;
     s.n_chunks = s.n_chunks ? s.n_chunks : 1;
     s.split_lm_head = s.split_lm_head ? s.split_lm_head : DEFAULT_SPLIT;
-    if (!path_is_folder(o->checkpoint))
-        return err_set(e, ERR_IO, "%s: expected a checkpoint folder%s", o->checkpoint,
-                       path_exists(o->checkpoint) ? "" : ", found nothing");
     char *path = path_join(o->checkpoint, "config.json");
     bool ok =
         checkpoint_check_folder(o->checkpoint, e) && json_read_file(&c->config, path, CONFIG_BYTES_MAX, e);
@@ -478,6 +455,25 @@ static void fill_report(const struct conversion *c, struct convert_report *r)
     r->left_out = convert_left_out(c->model);
 }
 
+/* For -v: what was given, and what was chosen where nothing was. */
+static void say_choices(const struct conversion *c)
+{
+    static const char *const formats[] = {[CONVERT_BOTH] = "mlpackage and mlmodelc",
+                                          [CONVERT_MLMODELC] = "mlmodelc",
+                                          [CONVERT_MLPACKAGE] = "mlpackage"};
+    const struct convert_options *o = c->options;
+    const struct arch_settings *s = &c->model->settings;
+    char embeddings[64], ffn[64], head[64];
+    quant_describe(embeddings, &o->embeddings);
+    quant_describe(ffn, &o->ffn);
+    quant_describe(head, &o->head);
+    log_debug(o->log,
+              "%s: context %lld, batch %lld, chunks %d, head in %d parts, names %s_*, as %s; embeddings %s, "
+              "layers %s, head %s; %d threads",
+              c->model->family->name, (long long)s->context_length, (long long)s->batch_size, s->n_chunks,
+              s->split_lm_head, c->prefix, formats[o->format], embeddings, ffn, head, pool_threads(c->pool));
+}
+
 static bool open_work(struct conversion *c, struct err *e)
 {
     const struct convert_options *o = c->options;
@@ -541,7 +537,8 @@ static bool run(struct conversion *c, struct convert_report *report, struct err 
     if (o->prefix && !check_prefix(o->prefix, e))
         return false;
     if (!check_specs(o, e) || !read_selection(&c->only, o->only, e) || !check_output(o, e) ||
-        (o->report_path && !check_report(o, e)) || !open_checkpoint(c, e))
+        (o->report_path && strcmp(o->report_path, "-") != 0 && !path_check_new(o->report_path, e)) ||
+        !open_checkpoint(c, e))
         return false;
     c->prefix = o->prefix ? o->prefix : c->model->family->default_prefix;
     checkpoint_say(c->tensors, c->config, o->checkpoint, o->log);
@@ -558,7 +555,10 @@ static bool run(struct conversion *c, struct convert_report *report, struct err 
     if (!(o->chunks_auto ? build_auto(c, e) && check_selection(c, e) : build_parts(c, e)))
         return false;
     warn_about_parts(c);
-    if (!pool_new(&c->pool, o->n_threads, e) || !open_work(c, e) || !write_package(c, report, e))
+    if (!pool_new(&c->pool, o->n_threads, e))
+        return false;
+    say_choices(c);
+    if (!open_work(c, e) || !write_package(c, report, e))
         return false;
     struct out_folder *complete = c->folder;
     c->folder = NULL;

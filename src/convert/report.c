@@ -189,6 +189,7 @@ bool convert_report_write(const struct convert_options *o, const struct quant_ch
     struct buf b;
     buf_init(&b, REPORT_BYTES_MAX);
     buf_putc(&b, '{');
+    put_int(&b, "schema", 1);
     put_text(&b, "milkit", o->version ? o->version : "");
     put_text(&b, "checkpoint", o->checkpoint);
     put_text(&b, "output", o->output);
@@ -211,8 +212,11 @@ bool convert_report_write(const struct convert_options *o, const struct quant_ch
         buf_printf(&b, "%s\n%s", n++ ? "," : "", parts[i].report);
     }
     buf_puts(&b, "]}\n");
-    bool ok = b.failed ? err_set(e, ERR_LIMIT, "%s: too large", o->report_path)
-                       : file_write(o->report_path, b.p, b.n, e);
+    bool ok = !b.failed || err_set(e, ERR_LIMIT, "%s: too large", o->report_path);
+    if (ok && strcmp(o->report_path, "-") == 0)
+        ok = fwrite(b.p, 1, b.n, stdout) == b.n || err_set_errno(e, "stdout: can't write");
+    else if (ok)
+        ok = file_write(o->report_path, b.p, b.n, e);
     buf_fini(&b);
     return ok;
 }

@@ -90,6 +90,10 @@ uint64_t engine_plan_arena_bytes(const struct engine_plan *p);
 struct engine_run;
 void engine_plan_print(const struct engine_plan *p, const struct engine_run *measured, FILE *out);
 
+struct buf;
+/* The same as members of a JSON object that the caller has begun: `"function": .., "steps": [..]` (docs/contract.md). */
+void engine_plan_put_json(const struct engine_plan *p, const struct engine_run *measured, struct buf *out);
+
 /* States of a model by name, shared by all functions and chunks that declare them; zeros at first. */
 struct engine_state;
 struct engine_state_entry {

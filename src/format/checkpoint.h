@@ -54,7 +54,7 @@ extern const struct checkpoint_file checkpoint_files[];
 
 /* ---- checkpoint_layout.c ---- */
 
-/* ERR_UNSUPPORTED for a folder with nothing but an adapter. */
+/* The folder of a checkpoint, with its config.json (folder_check); ERR_UNSUPPORTED for one with nothing but an adapter. */
 bool checkpoint_check_folder(const char *folder, struct err *e) MUST_CHECK;
 /* ERR_UNSUPPORTED, with the layout's name, for what holds no plain numbers of a language model: an adapter that is not
  * merged, the layouts of quantizers (all but F8_E4M3 with scales), a classifier without a head of tokens. config:

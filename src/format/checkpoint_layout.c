@@ -26,6 +26,9 @@ static char *read_base_model(const char *path)
 
 bool checkpoint_check_folder(const char *folder, struct err *e)
 {
+    static const char what[] = "a checkpoint folder";
+    if (!folder_check(folder, what, NULL, e))
+        return false;
     char *adapter = path_join(folder, ADAPTER_CONFIG), *config = path_join(folder, "config.json");
     bool ok = !path_exists(adapter) || path_exists(config);
     if (!ok) {
@@ -36,6 +39,7 @@ bool checkpoint_check_folder(const char *folder, struct err *e)
                 folder, base ? " of " : "", base ? base : "");
         free(base);
     }
+    ok = ok && folder_check(folder, what, "config.json", e);
     free(adapter);
     free(config);
     return ok;

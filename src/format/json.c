@@ -211,6 +211,11 @@ bool json_get_string(const cJSON *object, const char *key, const char **value, c
     return true;
 }
 
+void json_put_key(struct buf *b, const char *key)
+{
+    buf_printf(b, "%s\"%s\": ", b->n > 0 && b->p[b->n - 1] != '{' ? ", " : "", key);
+}
+
 void json_put_string(struct buf *b, const char *s, size_t n)
 {
     static const char short_escapes[] = "\b\f\n\r\t\"\\", short_letters[] = "bfnrt\"\\";

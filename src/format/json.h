@@ -28,7 +28,9 @@ bool json_get_string(const cJSON *object, const char *key, const char **value, c
 /* "string", "object", ... for messages */
 const char *json_type_name(const cJSON *item);
 
-/* Writing: appends a JSON string with quotes and escapes (non-ASCII stays as it is). */
+/* Writing: appends `"key": `, behind a comma unless the object has just begun. Keys are our own words, never input. */
+void json_put_key(struct buf *b, const char *key);
+/* Appends a JSON string with quotes and escapes (non-ASCII stays as it is). */
 void json_put_string(struct buf *b, const char *s, size_t n);
 /* Shortest decimal that reads back as the same double; null for NaN and infinities. */
 void json_put_double(struct buf *b, double d);

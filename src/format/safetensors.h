@@ -9,6 +9,7 @@
 #ifndef MILKIT_FORMAT_SAFETENSORS_H
 #define MILKIT_FORMAT_SAFETENSORS_H
 
+#include <stdio.h>
 #include "base/file.h"
 
 #define SAFETENSORS_RANK_MAX 8
@@ -107,5 +108,7 @@ void st_writer_add(struct st_writer *w, const char *name, enum st_dtype dtype, c
                    const void *data);
 void st_writer_metadata(struct st_writer *w, const char *key, const char *value);
 bool st_writer_write(struct st_writer *w, const char *path, struct err *e) MUST_CHECK;
+/* The same bytes to an open stream; the caller flushes it. */
+bool st_writer_print(struct st_writer *w, FILE *out, struct err *e) MUST_CHECK;
 
 #endif

@@ -138,30 +138,53 @@ static bool put_header(struct buf *b, const struct st_writer *w, const struct en
     return fits;
 }
 
-bool st_writer_write(struct st_writer *w, const char *path, struct err *e)
+/* Where the bytes go: a file that appears at the end, or a stream. */
+struct sink {
+    struct out_file *file;
+    FILE *stream;
+};
+
+static bool put(struct sink *s, const void *data, size_t n, struct err *e)
+{
+    if (s->file)
+        return out_file_write(s->file, data, n, e);
+    return fwrite(data, 1, n, s->stream) == n || err_set_errno(e, "can't write");
+}
+
+static bool write_all(const struct st_writer *w, struct sink *s, const char *where, struct err *e)
 {
     struct buf header;
-    struct out_file *f = NULL;
     const struct entry **order = sort_entries(w);
     buf_init(&header, HEADER_BYTES_MAX);
-    bool ok = check_entries(w, path, e);
+    bool ok = check_entries(w, where, e);
     if (ok && (!put_header(&header, w, order) || header.failed))
-        ok =
-            err_set(e, ERR_LIMIT, "%s: too many tensors or too much metadata for one safetensors file", path);
+        ok = err_set(e, ERR_LIMIT, "%s: too many tensors or too much metadata for one safetensors file",
+                     where);
     uint8_t length[8];
     for (int i = 0; i < 8; i++)
         length[i] = (uint8_t)((uint64_t)header.n >> (8 * i));
-    ok = ok && out_file_open(&f, path, true, e) && out_file_write(f, length, sizeof length, e) &&
-         out_file_write(f, header.p, header.n, e);
+    ok = ok && put(s, length, sizeof length, e) && put(s, header.p, header.n, e);
     for (size_t i = 0; i < w->n_entries && ok; i++)
         if (order[i]->bytes > 0)
-            ok = out_file_write(f, order[i]->data, order[i]->bytes, e);
-    if (ok) {
-        ok = out_file_commit(f, e);
-        f = NULL;
-    }
-    out_file_abort(f);
+            ok = put(s, order[i]->data, order[i]->bytes, e);
     buf_fini(&header);
     free(order);
     return ok;
+}
+
+bool st_writer_write(struct st_writer *w, const char *path, struct err *e)
+{
+    struct sink s = {0};
+    if (!out_file_open(&s.file, path, true, e))
+        return false;
+    if (write_all(w, &s, path, e))
+        return out_file_commit(s.file, e);
+    out_file_abort(s.file);
+    return false;
+}
+
+bool st_writer_print(struct st_writer *w, FILE *out, struct err *e)
+{
+    struct sink s = {.stream = out};
+    return write_all(w, &s, "stdout", e);
 }

@@ -128,11 +128,6 @@ bool reference_open(struct reference **out, const char *checkpoint, const struct
     p->fp16_constants = options->fp16_constants;
     r->checkpoint = arena_strdup(arena, checkpoint);
     p->config_path = path_join(checkpoint, "config.json");
-    if (!path_is_folder(checkpoint)) {
-        err_set(e, ERR_IO, "%s: expected a checkpoint folder, found %s", checkpoint,
-                path_exists(checkpoint) ? "a file" : "nothing");
-        goto done;
-    }
     if (!checkpoint_check_folder(checkpoint, e) ||
         !json_read_file(&p->config, p->config_path, CONFIG_BYTES_MAX, e) || !find_family(p, e) ||
         !safetensors_open(&p->tensors, checkpoint, e))

@@ -305,13 +305,11 @@ static bool no_meta(const char *path, struct err *e)
     char *config = path_join(path, "config.json");
     bool is_checkpoint = path_exists(config);
     free(config);
-    if (!path_exists(path))
-        return err_set(e, ERR_FORMAT, "%s: no such folder", path);
     if (is_model(path) && (path_is_folder(path) || has_suffix(path, ".mlmodel")))
         return err_set(e, ERR_FORMAT, "%s: expected a package folder with meta.yaml, found a single model",
                        path);
-    if (!path_is_folder(path))
-        return err_set(e, ERR_FORMAT, "%s: expected a package folder or its meta.yaml, found a file", path);
+    if (!folder_check(path, "a package folder or its meta.yaml", NULL, e))
+        return false;
     if (is_checkpoint)
         return err_set(e, ERR_FORMAT,
                        "%s: expected a package folder with meta.yaml, found a Hugging Face checkpoint (run "

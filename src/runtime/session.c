@@ -441,25 +441,21 @@ void session_measure(struct session *s)
         engine_run_measure(s->head, true);
 }
 
-void session_print_plans(const struct session *s, FILE *out, bool prefill)
+void session_each_plan(const struct session *s, bool prefill, session_plan_fn f, void *context)
 {
     const struct model *m = s->model;
     const struct lane *l = prefill ? &s->prefill : &s->infer;
     const struct lane_runs *runs[2] = {&l->plain, &l->rotating};
-    if (l->embeddings) {
-        fprintf(out, "embeddings, %lld token%s: ", (long long)l->n_tokens, l->n_tokens == 1 ? "" : "s");
-        engine_plan_print(m->embeddings.plans[prefill ? MODEL_PREFILL : MODEL_INFER], l->embeddings, out);
-    }
+    const char *part = m->is_monolithic ? "model" : "chunk";
+    if (l->embeddings)
+        f(context, "embeddings", 0, l->n_tokens, m->embeddings.plans[prefill ? MODEL_PREFILL : MODEL_INFER],
+          l->embeddings);
     for (int k = 0; k < 2; k++)
         for (int i = 0; runs[k]->chunks && i < m->n_chunks; i++) {
-            enum model_function f = k ? (prefill ? MODEL_PREFILL_ROTATE : MODEL_INFER_ROTATE)
-                                      : (prefill ? MODEL_PREFILL : MODEL_INFER);
-            if (!m->is_monolithic)
-                fprintf(out, "chunk %d of %d, ", i + 1, m->n_chunks);
-            engine_plan_print(m->chunks[i].plans[f], runs[k]->chunks[i], out);
+            enum model_function function = k ? (prefill ? MODEL_PREFILL_ROTATE : MODEL_INFER_ROTATE)
+                                             : (prefill ? MODEL_PREFILL : MODEL_INFER);
+            f(context, part, i, l->n_tokens, m->chunks[i].plans[function], runs[k]->chunks[i]);
         }
-    if (s->head) {
-        fprintf(out, "LM head, ");
-        engine_plan_print(m->head.plans[MODEL_INFER], s->head, out);
-    }
+    if (s->head)
+        f(context, "head", 0, 1, m->head.plans[MODEL_INFER], s->head);
 }

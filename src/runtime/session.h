@@ -57,8 +57,11 @@ typedef void (*session_watch_fn)(void *context, int64_t layer, int64_t position,
                                  const float *rows);
 /* fn NULL: nobody watches. */
 void session_watch(struct session *s, session_watch_fn fn, void *context);
-/* Measures the steps of all plans from now on; prints their lists (run: "infer" or "prefill"). */
+/* Measures the steps of all plans from now on. */
 void session_measure(struct session *s);
-void session_print_plans(const struct session *s, FILE *out, bool prefill);
+/* Calls f for each plan of infer or of prefill, in the order of a call. part: "embeddings", "chunk", "head", or "model" for all of these; i_chunk from 0 on; measured holds the times of session_measure. */
+typedef void (*session_plan_fn)(void *context, const char *part, int i_chunk, int64_t n_tokens,
+                                const struct engine_plan *p, const struct engine_run *measured);
+void session_each_plan(const struct session *s, bool prefill, session_plan_fn f, void *context);
 
 #endif

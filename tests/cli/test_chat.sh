@@ -153,7 +153,7 @@ chat 4 tiny '/load bad.json\n'
 echo '{"messages": [{"role": "robot", "content": "x"}]}' >bad.json
 chat 4 tiny '/load bad.json\n'
 told robot
-chat 1 tiny '/save no/such/folder/x.json\n'
+chat 1 tiny '/save saved.json/x.json\n'
 # nobody can be asked here, so a file that is there stays
 cp saved.json kept.json
 chat 2 tiny 'And it came\n/save kept.json\n' -n 3

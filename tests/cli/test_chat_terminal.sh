@@ -126,7 +126,7 @@ start -n 3
 wait_for '^>$'
 type_line 'And it came'
 wait_for 'stopped:'
-for command in '/load missing.json' '/read missing.txt' '/save no/such/folder/x.json' '/load tiny' '/save tiny'; do
+for command in '/load missing.json' '/read missing.txt' '/save saved.json/x.json' '/load tiny' '/save tiny'; do
     type_line "$command"
     wait_for 'error:.*' $((${n_errors:=0} + 1))
     n_errors=$((n_errors + 1))

@@ -74,7 +74,7 @@ expect 5 "vocabulary size 2057" "$MILKIT" eval tiny --text "$text" --tokens 40 -
 expect 5 "vocabulary size 2057" "$MILKIT" eval tiny --text "$text" --tokens 40 --window 40 --against gqa8
 expect 2 "its context holds 64" "$MILKIT" eval tiny --text "$text" --tokens 40 --against gqa8
 expect 1 "found nothing" "$MILKIT" eval tiny --text "$text" --tokens 40 --against missing
-expect 1 "config.json" "$MILKIT" eval tiny --text "$text" --tokens 40 --against .
+expect 4 "config.json" "$MILKIT" eval tiny --text "$text" --tokens 40 --against .
 
 # ---- the other families: perplexity within 0.5 % of transformers' (golden.json), with prefill's and infer's states alike ----
 # family NAME CHECKPOINT TOKENS
@@ -109,7 +109,7 @@ expect 2 "window" "$MILKIT" eval tiny --text "$DATA/models/eval.txt" --window 1
 expect 2 "512" "$MILKIT" eval tiny --text "$DATA/models/eval.txt" --window 513
 expect 2 "--tokens" "$MILKIT" eval tiny --text "$DATA/models/eval.txt" --tokens -3
 : >empty.txt
-expect 2 "two tokens" "$MILKIT" eval tiny --text empty.txt
+expect 4 "two tokens" "$MILKIT" eval tiny --text empty.txt
 expect 1 "missing.txt" "$MILKIT" eval tiny --text missing.txt
 expect 4 "checkpoint" "$MILKIT" eval "$tiny" --text "$DATA/models/eval.txt"
 if [ -e /dev/full ]; then

@@ -59,12 +59,12 @@ expect 2 "precision" "$MILKIT" logits tiny --tokens 1 --precision int8 -o x.safe
 expect 2 "threads" "$MILKIT" logits tiny --tokens 1 -t -1 -o x.safetensors
 expect 2 "MILKIT_CPU" env MILKIT_CPU=mips "$MILKIT" logits tiny --tokens 1 -o x.safetensors
 expect 1 "missing.txt" "$MILKIT" logits tiny --tokens @missing.txt -o x.safetensors
-expect 4 "no such folder" "$MILKIT" logits nowhere --tokens 1 -o x.safetensors
+expect 1 "found nothing" "$MILKIT" logits nowhere --tokens 1 -o x.safetensors
 expect 4 "checkpoint" "$MILKIT" logits "$tiny" --tokens 1 -o x.safetensors
 seq 0 512 | tr '\n' ',' >many.txt
 expect 6 "512" "$MILKIT" logits tiny --tokens @many.txt -o x.safetensors
 grep -q 513 err.txt || fail "the message does not say how many tokens there are"
-expect 1 "nowhere" "$MILKIT" logits tiny --tokens 1 -o nowhere/x.safetensors
+expect 1 "long.txt" "$MILKIT" logits tiny --tokens 1 -o long.txt/x.safetensors
 [ -z "$(ls -d x.safetensors* 2>/dev/null)" ] || fail "a refused call left a file"
 
 # ---- packages that another tool made ----

@@ -28,9 +28,9 @@ expect 2 "only --lut-ffn-mixed measures" "$MILKIT" convert qwen3-bias -o o --lut
 expect 1 "missing.txt" "$MILKIT" convert qwen3-bias -o o --lut-ffn 4 --lut-ffn-mixed 4.5 --calibration missing.txt
 # What can be refused without measuring is refused before it.
 expect 2 "there is 1 chunk" "$MILKIT" convert qwen3-bias -o o --lut-ffn 4 --lut-ffn-mixed 4.5 --only chunk:2 --calibration missing.txt
-expect 1 "no folder nowhere" "$MILKIT" convert qwen3-bias -o nowhere/o --lut-ffn 4 --lut-ffn-mixed 4.5 --calibration missing.txt
+expect 1 "is not a folder" "$MILKIT" convert qwen3-bias -o "$DATA/models/eval.txt/o" --lut-ffn 4 --lut-ffn-mixed 4.5 --calibration missing.txt
 printf 'Z' >one.txt
-expect 2 "expected a text of some words" "$MILKIT" convert qwen3-bias -o o --lut-ffn 4 --lut-ffn-mixed 4.5 --calibration one.txt
+expect 4 "expected a text of some words" "$MILKIT" convert qwen3-bias -o o --lut-ffn 4 --lut-ffn-mixed 4.5 --calibration one.txt
 expect 2 "below 413" "$MILKIT" convert qwen3-bias -o o --lut-ffn 4 --lut-ffn-mixed 4.5
 expect 1 "tokenizer is needed" "$MILKIT" convert "$gqa8" -o o --lut-ffn 4 --lut-ffn-mixed 4.5
 # Ids instead of a text.

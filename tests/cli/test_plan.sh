@@ -29,7 +29,7 @@ expect 2 "expected one model" "$MILKIT" plan tiny --function infer
 expect 2 "expected" "$MILKIT" plan
 expect 2 "precision" "$MILKIT" plan tiny --precision double
 expect 2 "precision" "$MILKIT" plan $chunk.mlpackage --precision double
-expect 4 "no such folder" "$MILKIT" plan nowhere
+expect 1 "found nothing" "$MILKIT" plan nowhere
 expect 3 "while_loop" "$MILKIT" plan "$DATA/packages/while_loop_fp16.mlpackage"
 expect 3 "neural network" "$MILKIT" plan "$DATA/packages/neuralnetwork.mlmodel"
 if [ -e /dev/full ]; then

@@ -34,7 +34,7 @@ done
 grep -q 'lut_ffn: 3$' luts/meta.yaml && grep -q 'lut_lmhead_per_channel: 4$' luts/meta.yaml || fail "meta.yaml"
 grep -q '"bits_per_weight"' luts.json || fail "the report says nothing"
 grep -q 'warning' err.txt && grep 'warning' err.txt | grep -qv tokenizer && fail "a warning about palettes: $(cat err.txt)"
-expect 1 "no folder nowhere to write it in" "$MILKIT" convert "$bias" -o luts2 --only meta --report nowhere/luts.json
+expect 1 "is not a folder" "$MILKIT" convert "$bias" -o luts2 --only meta --report "$bias/config.json/luts.json"
 [ ! -e luts2 ] || fail "a package without its report"
 expect_stderr 0 "MB of weights" "$MILKIT" convert "$bias" -o luts2 --only meta --report ./luts2/luts.json
 [ -s luts2/luts.json ] || fail "no report in the package"

@@ -27,8 +27,8 @@ expect 2 "token ids" "$MILKIT" tokenize "$tiny" --decode "1,x"
 expect 2 "token id 99999 is outside the vocabulary" "$MILKIT" tokenize "$tiny" --decode 99999
 expect 2 "token id 99999 is outside the vocabulary" "$MILKIT" tokenize "$tiny" --decode "1,99999,2"
 [ ! -s out.txt ] || fail "something was decoded beside a bad id"
-expect 1 "tokenizer.json" "$MILKIT" tokenize "$SCRATCH" text
-expect 1 "$SCRATCH/nowhere: no such file or folder" "$MILKIT" tokenize "$SCRATCH/nowhere" text
+expect 4 "tokenizer.json" "$MILKIT" tokenize "$SCRATCH" text
+expect 1 "$SCRATCH/nowhere: expected a package, a checkpoint or a folder with a tokenizer, found nothing" "$MILKIT" tokenize "$SCRATCH/nowhere" text
 echo '{"text": 7}' >bad.jsonl
 expect 4 "line 1" tokenize_bad
 printf '{"text": "a"}\n{"ids": [1.5]}\n' >bad.jsonl

@@ -90,6 +90,9 @@ static void test_errno(void **state)
     err_set_errno(&e, "%s: can't write", "out");
     assert_int_equal(e.code, ERR_IO);
     assert_string_equal(e.msg, "out: can't write: No space left on device");
+    errno = EPIPE;
+    err_set_errno(&e, "stdout");
+    assert_int_equal(e.code, ERR_CLOSED);
     errno = ENOMEM;
     err_set_errno(&e, "out");
     assert_int_equal(e.code, ERR_NOMEM);
@@ -109,9 +112,9 @@ static void test_exit_statuses(void **state)
     static const struct {
         enum err_code code;
         int status;
-    } rows[] = {{ERR_NONE, 0},  {ERR_FAILED, 1},      {ERR_IO, 1},         {ERR_BUG, 1},
-                {ERR_USAGE, 2}, {ERR_UNSUPPORTED, 3}, {ERR_FORMAT, 4},     {ERR_MISMATCH, 5},
-                {ERR_LIMIT, 6}, {ERR_NOMEM, 6},       {ERR_CANCELLED, 130}};
+    } rows[] = {{ERR_NONE, 0},     {ERR_CLOSED, 0}, {ERR_FAILED, 1},      {ERR_IO, 1},
+                {ERR_BUG, 1},      {ERR_USAGE, 2},  {ERR_UNSUPPORTED, 3}, {ERR_FORMAT, 4},
+                {ERR_MISMATCH, 5}, {ERR_LIMIT, 6},  {ERR_NOMEM, 6},       {ERR_CANCELLED, 130}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         assert_int_equal(err_exit_status(rows[i].code), rows[i].status);
 }

@@ -26,6 +26,35 @@ static void test_map(void **state)
     map_close(NULL);
 }
 
+static void expect_folder(const char *path, const char *member, enum err_code code, const char *text)
+{
+    struct err e = {0};
+    bool ok = folder_check(path, "a box", member, &e);
+    assert_int_equal(ok, code == ERR_NONE);
+    assert_int_equal(e.code, code);
+    assert_non_null(strstr(e.msg, text));
+}
+
+static void test_folder_check(void **state)
+{
+    (void)state;
+    ASSERT_OK(folder_make(scratch("checked/empty"), e));
+    put_file(scratch("checked/lid"), "x", 1);
+    expect_folder(scratch("checked"), NULL, ERR_NONE, "");
+    expect_folder(scratch("checked"), "lid", ERR_NONE, "");
+    expect_folder(scratch("checked/empty"), "lid", ERR_FORMAT, "expected a box, found no lid in it");
+    expect_folder(scratch("checked/lid"), NULL, ERR_FORMAT, "expected a box, found a file");
+    expect_folder(scratch("checked/none"), "lid", ERR_IO, "expected a box, found nothing");
+    expect_folder(scratch("checked/lid/x"), NULL, ERR_IO, "Not a directory");
+    struct err e = {0};
+    assert_true(path_check_new(scratch("checked/new"), &e));
+    assert_true(path_check_new(scratch("checked/a/b/c"), &e));
+    assert_true(path_check_new("relative", &e));
+    assert_false(path_check_new(scratch("checked/lid/a/b"), &e));
+    assert_int_equal(e.code, ERR_IO);
+    assert_non_null(strstr(e.msg, "lid is not a folder"));
+}
+
 static void test_map_refusals(void **state)
 {
     (void)state;
@@ -77,7 +106,7 @@ static void test_read(void **state)
     assert_false(file_read(&text, &bytes, scratch("pointer2"), 1000, &e));
     assert_int_equal(e.code, ERR_FORMAT);
     assert_false(file_read(&text, &bytes, scratch_folder, 1000, &e));
-    assert_int_equal(e.code, ERR_IO);
+    assert_int_equal(e.code, ERR_FORMAT);
     assert_false(file_read(&text, &bytes, scratch("nowhere/x"), 1000, &e));
     assert_int_equal(e.code, ERR_IO);
     /* A pipe that nobody writes must not block, a device need not end. */
@@ -193,16 +222,16 @@ static void test_copy(void **state)
     struct err e = {0};
     assert_false(file_copy(scratch("not there"), scratch("to"), &e));
     expect_file(scratch("to"), "copy me", 7);
-    assert_false(file_copy(scratch("from"), scratch("no folder/to"), &e));
+    assert_false(file_copy(scratch("from"), scratch("from/to"), &e));
     assert_int_equal(e.code, ERR_IO);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_map),    cmocka_unit_test(test_map_refusals), cmocka_unit_test(test_read),
-        cmocka_unit_test(test_paths),  cmocka_unit_test(test_questions),    cmocka_unit_test(test_list),
-        cmocka_unit_test(test_remove), cmocka_unit_test(test_copy),
+        cmocka_unit_test(test_map),  cmocka_unit_test(test_map_refusals), cmocka_unit_test(test_folder_check),
+        cmocka_unit_test(test_read), cmocka_unit_test(test_paths),        cmocka_unit_test(test_questions),
+        cmocka_unit_test(test_list), cmocka_unit_test(test_remove),       cmocka_unit_test(test_copy),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }

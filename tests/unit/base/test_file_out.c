@@ -54,8 +54,8 @@ static void test_file_existing(void **state)
     assert_false(out_file_open(&f, scratch("existing/folder"), true, &e));
     assert_false(out_file_open(&f, "/dev/null", true, &e)); /* would replace the device */
     assert_false(out_file_open(&f, scratch("existing/new/"), true, &e));
-    assert_false(out_file_open(&f, scratch("existing/none/x"), true, &e));
-    assert_non_null(strstr(e.msg, "No such file"));
+    assert_false(out_file_open(&f, scratch("existing/old/x"), true, &e)); /* a file is no folder */
+    assert_non_null(strstr(e.msg, "Not a directory"));
     assert_false(out_file_open(&f, "", true, &e));
     expect_file(scratch("existing/old"), "old", 3);
 
@@ -192,7 +192,7 @@ static void test_folder_existing(void **state)
     assert_int_equal(e.code, ERR_IO);
     assert_non_null(strstr(e.msg, "exists"));
     assert_false(out_folder_open(&f, scratch("both/file"), true, &e));
-    assert_false(out_folder_open(&f, scratch("both/none/pack"), true, &e));
+    assert_false(out_folder_open(&f, scratch("both/file/pack"), true, &e)); /* a file is no folder */
     assert_false(out_folder_open(&f, "/", true, &e));
     assert_false(out_folder_open(&f, ".", true, &e));
     assert_false(out_folder_open(&f, scratch("both/.."), true, &e));
@@ -226,6 +226,61 @@ static void test_folder_existing(void **state)
     assert_int_equal(count_entries(scratch("both")), 5);
 }
 
+/* Folders above an output are made, and go again when it fails; those of others stay. */
+static void test_parents(void **state)
+{
+    (void)state;
+    struct out_file *f = NULL;
+    struct out_folder *folder = NULL;
+    bool found = false;
+    ASSERT_OK(folder_make(scratch("above"), e));
+    ASSERT_OK(out_file_open(&f, scratch("above/a/b/x"), false, e));
+    out_file_abort(f);
+    assert_int_equal(count_entries(scratch("above")), 0);
+    ASSERT_OK(out_file_open(&f, scratch("above/a/b/x"), false, e));
+    put_file(scratch("above/a/other"), "o", 1);
+    out_file_abort(f);
+    assert_false(path_exists(scratch("above/a/b")));
+    expect_file(scratch("above/a/other"), "o", 1);
+    ASSERT_OK(out_file_open(&f, scratch("above/a/b/c/x"), false, e));
+    ASSERT_OK(out_file_commit(f, e));
+    assert_true(path_exists(scratch("above/a/b/c/x")));
+
+    ASSERT_OK(out_folder_open(&folder, scratch("above/d/e/pack"), false, e));
+    out_folder_abort(folder);
+    assert_false(path_exists(scratch("above/d")));
+    ASSERT_OK(out_folder_open(&folder, scratch("above/d/e/pack/"), false, e));
+    put_in(folder, "x", "x");
+    ASSERT_OK(out_folder_commit(folder, e));
+    expect_file(scratch("above/d/e/pack/x"), "x", 1);
+    ASSERT_OK(out_folder_open_keyed(&folder, scratch("above/k/pack"), "key", true, false, &found, e));
+    out_folder_keep(folder); /* work that goes on later keeps its place */
+    assert_true(path_is_folder(scratch("above/k")));
+    ASSERT_OK(out_folder_open_keyed(&folder, scratch("above/k/pack"), "key", true, false, &found, e));
+    assert_true(found);
+    out_folder_abort(folder);
+}
+
+/* An empty folder is taken as if nothing were there, as long as it is empty. */
+static void test_empty_folder(void **state)
+{
+    (void)state;
+    struct out_folder *f = NULL;
+    struct err e = {0};
+    ASSERT_OK(folder_make(scratch("hollow/pack"), e));
+    ASSERT_OK(out_folder_open(&f, scratch("hollow/pack"), false, e));
+    put_in(f, "x", "x");
+    ASSERT_OK(out_folder_commit(f, e));
+    expect_file(scratch("hollow/pack/x"), "x", 1);
+    ASSERT_OK(folder_make(scratch("hollow/late"), e));
+    ASSERT_OK(out_folder_open(&f, scratch("hollow/late"), false, e));
+    put_file(scratch("hollow/late/mine"), "m", 1);
+    assert_false(out_folder_commit(f, &e));
+    assert_int_equal(e.code, ERR_IO);
+    expect_file(scratch("hollow/late/mine"), "m", 1);
+    assert_int_equal(count_entries(scratch("hollow")), 2);
+}
+
 /* A folder that vanished under us is an error at commit, not a crash. */
 static void test_folder_removed_meanwhile(void **state)
 {
@@ -246,7 +301,8 @@ int main(void)
         cmocka_unit_test(test_file_existing),   cmocka_unit_test(test_file_full),
         cmocka_unit_test(test_file_write_full), cmocka_unit_test(test_offsets_out_of_range),
         cmocka_unit_test(test_folder_commit),   cmocka_unit_test(test_folder_abort),
-        cmocka_unit_test(test_folder_existing), cmocka_unit_test(test_folder_removed_meanwhile),
+        cmocka_unit_test(test_folder_existing), cmocka_unit_test(test_parents),
+        cmocka_unit_test(test_empty_folder),    cmocka_unit_test(test_folder_removed_meanwhile),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }

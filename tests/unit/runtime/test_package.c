@@ -439,7 +439,7 @@ static void test_no_package(void **state)
 
     char *missing = path_join(scratch, "nowhere"), *model = path_join(scratch, "qwen_embeddings.mlmodelc"),
          *empty = path_join(scratch, "empty"), *config = path_join(scratch, "config.json");
-    expect_error_at(missing, ERR_FORMAT, "no such");
+    expect_error_at(missing, ERR_IO, "found nothing");
     expect_error_at(model, ERR_FORMAT, "single model");
     ASSERT_OK(folder_make(empty, e));
     expect_error_at(empty, ERR_FORMAT, "meta.yaml");
