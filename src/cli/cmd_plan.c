@@ -29,10 +29,11 @@ struct listing {
     int n; /* plans so far */
 };
 
-static void list_plan(struct listing *l, const char *part, int i_chunk, int64_t n_tokens,
+/* A session_plan_fn; part "": of a single model. */
+static void list_plan(void *context, const char *part, int i_chunk, int64_t n_tokens,
                       const struct engine_plan *p, const struct engine_run *measured)
 {
-    const char *heading = strcmp(part, "head") == 0 ? "LM head" : part;
+    struct listing *l = context;
     if (l->json) {
         buf_puts(l->json, l->n++ ? ",\n {" : "\n {");
         if (part[0]) {
@@ -51,14 +52,8 @@ static void list_plan(struct listing *l, const char *part, int i_chunk, int64_t 
     else if (strcmp(part, "embeddings") == 0)
         printf("embeddings, %lld token%s: ", (long long)n_tokens, n_tokens == 1 ? "" : "s");
     else if (part[0])
-        printf("%s, ", heading);
+        printf("LM head, ");
     engine_plan_print(p, measured, stdout);
-}
-
-static void list_part(void *context, const char *part, int i_chunk, int64_t n_tokens,
-                      const struct engine_plan *p, const struct engine_run *measured)
-{
-    list_plan(context, part, i_chunk, n_tokens, p, measured);
 }
 
 static void begin_json(struct buf *json, const char *path, const char *kernels, int n_threads,
@@ -87,9 +82,9 @@ static bool plan_package(struct cli *c, const struct package_options *o, bool wi
         else
             printf("engine plan (%s, %d thread%s); Linux runs no Neural Engine, so no devices are shown\n",
                    m->kernels->name, n_threads, n_threads == 1 ? "" : "s");
-        session_each_plan(s, false, list_part, &l);
+        session_each_plan(s, false, list_plan, &l);
         if (m->has_prefill)
-            session_each_plan(s, true, list_part, &l);
+            session_each_plan(s, true, list_plan, &l);
     }
     session_free(s);
     model_close(m);
