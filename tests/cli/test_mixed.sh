@@ -37,7 +37,7 @@ expect 1 "tokenizer is needed" "$MILKIT" convert "$gqa8" -o o --lut-ffn 4 --lut-
 printf '7' >one.ids
 printf '7, x' >bad.ids
 printf '7 299 300' >large.ids
-expect 2 "found 1 token" "$MILKIT" convert "$gqa8" -o o --lut-ffn 4 --lut-ffn-mixed 4.5 --calibration @one.ids
+expect 4 "found 1 token" "$MILKIT" convert "$gqa8" -o o --lut-ffn 4 --lut-ffn-mixed 4.5 --calibration @one.ids
 expect 4 "found 'x'" "$MILKIT" convert "$gqa8" -o o --lut-ffn 4 --lut-ffn-mixed 4.5 --calibration @bad.ids
 expect 2 "below 300" "$MILKIT" convert "$gqa8" -o o --lut-ffn 4 --lut-ffn-mixed 4.5 --calibration @large.ids
 expect 1 "missing.ids" "$MILKIT" convert "$gqa8" -o o --lut-ffn 4 --lut-ffn-mixed 4.5 --calibration @missing.ids
