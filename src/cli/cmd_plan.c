@@ -51,7 +51,7 @@ static void list_plan(void *context, const char *part, int i_chunk, int64_t n_to
         printf("chunk %d of %d, ", i_chunk + 1, l->n_chunks);
     else if (strcmp(part, "embeddings") == 0)
         printf("embeddings, %lld token%s: ", (long long)n_tokens, n_tokens == 1 ? "" : "s");
-    else if (part[0])
+    else if (strcmp(part, "head") == 0)
         printf("LM head, ");
     engine_plan_print(p, measured, stdout);
 }
