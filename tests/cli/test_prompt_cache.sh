@@ -84,7 +84,7 @@ rm state.bin
 expect 1 "can't write into the folder" "$MILKIT" $ask tiny --prompt-cache no/such/folder/state.bin
 expect 2 "expected --prompt-cache FILE" "$MILKIT" $ask tiny --prompt-cache-ro
 mkdir folder
-expect 1 "folder" "$MILKIT" $ask tiny --prompt-cache folder
+expect 4 "folder" "$MILKIT" $ask tiny --prompt-cache folder
 
 # ---- chat: the system message is known to the next chat, and answers are the same ----
 chat() {
