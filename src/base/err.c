@@ -3,6 +3,7 @@
  * Messages often quote names out of untrusted files, so control characters never pass through to a terminal.
  */
 #include "base/err.h"
+#include "base/terminal.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -23,15 +24,11 @@ static void store_message(struct err *e, const char *text, bool cut)
         while (n > 0 && ((unsigned char)text[n] & 0xc0) == 0x80)
             n--;
     }
-    for (size_t i = 0; i < n; i++) {
-        unsigned char c = (unsigned char)text[i];
-        e->msg[i] = (c < 0x20 || c == 0x7f) ? '?' : (char)c;
-    }
-    if (cut) {
-        memcpy(e->msg + n, "...", 3);
-        n += 3;
-    }
-    e->msg[n] = '\0';
+    memcpy(e->msg, text, n);
+    memcpy(e->msg + n, "...", cut ? 4 : 0);
+    if (!cut)
+        e->msg[n] = '\0';
+    terminal_defuse(e->msg, true);
 }
 
 /* Room for a prefix and a whole old message; the arguments may point into the message that is replaced. */

@@ -1,5 +1,6 @@
 /* Messages and the progress line. */
 #include "base/log.h"
+#include "base/terminal.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -14,21 +15,12 @@ double clock_seconds(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* Text may quote untrusted names: nothing that a terminal would obey gets through. */
-static void defuse(char *text)
-{
-    for (unsigned char *c = (unsigned char *)text; *c; c++) {
-        if ((*c < 0x20 && *c != '\n' && *c != '\t') || *c == 0x7f)
-            *c = '?';
-    }
-}
-
 PRINTF_LIKE(3, 0) static void say(struct log *l, const char *kind, const char *fmt, va_list args)
 {
     char text[2048];
     if (vsnprintf(text, sizeof text, fmt, args) < 0)
         return;
-    defuse(text);
+    terminal_defuse(text, false);
     /* A progress line may stand there; it comes back with its next update. */
     const char *clear = isatty(fileno(l->stream)) ? "\r\033[K" : "";
     fprintf(l->stream, "%smilkit: %s%s\n", clear, kind, text);
@@ -125,7 +117,7 @@ void progress_update(struct progress *p, double done_count, const char *detail)
         snprintf(line, sizeof line, "%s: %.*f %s, %.1f %s/s%s%s", p->label, digits, done, p->unit, rate,
                  p->unit, detail ? ", " : "", detail ? detail : "");
     }
-    defuse(line);
+    terminal_defuse(line, true);
     if (!p->is_terminal) {
         fprintf(p->log->stream, "milkit: %s\n", line);
     } else {

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/terminal.h"
 
 #define DIM "\033[2m"
 #define PLAIN "\033[0m"
@@ -33,21 +34,6 @@ bool answer_write(const char *text, size_t n, struct err *e)
     return true;
 }
 
-/* What a model says must not command the terminal. */
-static void put_defused(struct buf *out, const char *text, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        unsigned char c = (unsigned char)text[i], next = i + 1 < n ? (unsigned char)text[i + 1] : 0;
-        bool is_c1 = c == 0xc2 && next >= 0x80 && next < 0xa0;
-        if ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f || is_c1) {
-            buf_puts(out, "\xef\xbf\xbd");
-            i += is_c1;
-        } else {
-            buf_putc(out, text[i]);
-        }
-    }
-}
-
 static void print(struct answer_printer *p, const char *text, size_t n, bool is_dim)
 {
     struct buf out;
@@ -57,7 +43,7 @@ static void print(struct answer_printer *p, const char *text, size_t n, bool is_
     if (is_dim && p->has_color)
         buf_puts(&out, DIM);
     if (p->is_terminal)
-        put_defused(&out, text, n);
+        terminal_append(&out, text, n);
     else
         buf_append(&out, text, n);
     if (is_dim && p->has_color)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/file.h"
+#include "base/terminal.h"
 #include "cli/chat.h"
 #include "cli/prompt.h"
 #include "format/json.h"
@@ -39,7 +40,13 @@ static bool run_system(struct chat *chat, const char *argument, struct err *e)
     struct conversation *c = &chat->conversation;
     (void)e;
     if (!argument[0]) {
-        fprintf(stderr, "%s\n", c->system ? c->system : "There is no system message.");
+        if (!c->system)
+            return say_done("There is no system message.");
+        struct buf text;
+        buf_init(&text, SIZE_MAX / 2);
+        terminal_append(&text, c->system, strlen(c->system));
+        say_done(text.p ? text.p : "");
+        buf_fini(&text);
         return true;
     }
     conversation_set_system(c, strcmp(argument, "-") == 0 ? NULL : argument);
@@ -140,8 +147,11 @@ static bool run_tokens(struct chat *chat, const char *argument, struct err *e)
         buf_clear(&line);
         ok = tokenizer_decode(c->tokenizer, &c->known_ids.p[i], 1, false, &text, e);
         json_put_string(&line, text.p ? text.p : "", text.n);
-        if (ok)
-            fprintf(stderr, "%6d %s\n", (int)c->known_ids.p[i], line.p);
+        if (ok) {
+            fprintf(stderr, "%6d ", (int)c->known_ids.p[i]);
+            terminal_put(stderr, line.p);
+            fputc('\n', stderr);
+        }
     }
     fprintf(stderr, "%zu tokens of %lld\n", c->known_ids.n, (long long)c->model->context_length);
     buf_fini(&text);

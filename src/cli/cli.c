@@ -9,9 +9,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/file.h"
+#include "base/terminal.h"
 #include "cli/frame.h"
 #include "cli/habits.h"
 #include "format/hub.h"
+#include "format/json.h"
 
 #define IDS_FILE_MAX ((size_t)64 << 20)
 
@@ -304,6 +306,28 @@ bool cli_flush(struct err *e)
     if (!failed && reader_is_gone())
         return err_set(e, ERR_CLOSED, "stdout: closed by its reader");
     return failed ? err_set_errno(e, "stdout: can't write") : err_set(e, ERR_IO, "stdout: a write failed");
+}
+
+static void put_filtered(const char *text, size_t n, void (*filter)(struct buf *, const char *, size_t))
+{
+    struct buf b;
+    buf_init(&b, SIZE_MAX / 2);
+    filter(&b, text, n);
+    (void)fwrite(b.p ? b.p : "", 1, b.n, stdout);
+    buf_fini(&b);
+}
+
+void cli_put_text(const char *text, size_t n)
+{
+    if (isatty(STDOUT_FILENO) == 1)
+        put_filtered(text, n, terminal_append);
+    else
+        (void)fwrite(text, 1, n, stdout);
+}
+
+void cli_put_json(const char *json, size_t n)
+{
+    put_filtered(json, n, json_append_printable);
 }
 
 /* ---- inputs ---- */

@@ -64,6 +64,10 @@ bool cli_resolve(struct cli *c, const char **path, struct err *e) MUST_CHECK;
 bool cli_tokenizer_folder(char **out, const char *path, const char *member, struct err *e) MUST_CHECK;
 /* Flushes stdout; a failed write (disk full) is ERR_IO, and ERR_CLOSED where whoever reads stdout has closed it. */
 bool cli_flush(struct err *e) MUST_CHECK;
+/* The product, to stdout. Text of models and files goes out as it is, but to a terminal without what base/terminal.h holds
+ * back; JSON, or lines with JSON strings in them, is printable wherever it goes. */
+void cli_put_text(const char *text, size_t n);
+void cli_put_json(const char *json, size_t n);
 
 #define CLI_COMMAND(name, summary) int cmd_##name(struct cli *c, int argc, char **argv);
 #include "cli/commands.def"

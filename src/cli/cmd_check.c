@@ -477,7 +477,7 @@ static bool report(const struct check *k, struct err *e)
     if (ok && out.failed)
         ok = err_set(e, ERR_LIMIT, "the report is larger than %zu bytes", REPORT_BYTES_MAX);
     if (ok) {
-        fwrite(out.p, 1, out.n, stdout);
+        cli_put_json(out.p, out.n);
         ok = cli_flush(e);
     }
     /* The verdict stands, also when whoever reads the report has closed it. */

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/terminal.h"
 #include "cli/eval_against.h"
 #include "format/json.h"
 
@@ -103,7 +104,7 @@ static void print_json(const struct eval *v, const struct options *o, double per
         buf_putc(&b, '}');
     }
     buf_puts(&b, "}\n");
-    fwrite(b.p, 1, b.n, stdout);
+    cli_put_json(b.p, b.n);
     buf_fini(&b);
 }
 
@@ -118,13 +119,15 @@ static void print_text(const struct eval *v, const struct options *o, double per
     double n = (double)a->n;
     if (a->n_not_finite)
         printf("%lld tokens left out, where logits are not finite\n", (long long)a->n_not_finite);
-    if (a->n > 0)
-        printf(
-            "against %s, perplexity %.4f:\nKL divergence: mean %.4g nats, largest %.4g; lowest cosine %.8f\n"
-            "its best token is the best in %.2f %%, among the best 3 in %.2f %%, among the best 5 in %.2f "
-            "%%\n",
-            o->against, exp(a->nll / n), a->kl / n, a->kl_max, a->min_cosine, 100 * (double)a->top1 / n,
-            100 * (double)a->top3 / n, 100 * (double)a->top5 / n);
+    if (a->n == 0)
+        return;
+    fputs("against ", stdout);
+    terminal_put(stdout, o->against);
+    printf(", perplexity %.4f:\nKL divergence: mean %.4g nats, largest %.4g; lowest cosine %.8f\n"
+           "its best token is the best in %.2f %%, among the best 3 in %.2f %%, among the best 5 in %.2f "
+           "%%\n",
+           exp(a->nll / n), a->kl / n, a->kl_max, a->min_cosine, 100 * (double)a->top1 / n,
+           100 * (double)a->top3 / n, 100 * (double)a->top5 / n);
 }
 
 static bool evaluate(struct cli *c, const struct package_options *package, struct model *m, struct options *o,

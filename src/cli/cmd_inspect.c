@@ -94,9 +94,10 @@ int cmd_inspect(struct cli *c, int argc, char **argv)
     if (ok && json) {
         char *text = cJSON_Print(o);
         if (text)
-            puts(text);
+            cli_put_json(text, strlen(text));
         else
             ok = err_set(&e, ERR_NOMEM, "the report does not fit into memory");
+        putchar('\n');
         cJSON_free(text);
     } else if (ok) {
         inspect_print(stdout, o);

@@ -109,7 +109,7 @@ static bool print_json(const struct collected *c, const struct model *m, const s
         buf_putc(&b, '}');
         ok = !b.failed || err_set(e, ERR_LIMIT, "a row of more than %zu bytes", JSON_ROW_BYTES_MAX);
         if (ok)
-            fwrite(b.p, 1, b.n, stdout);
+            cli_put_json(b.p, b.n);
         buf_clear(&b);
         ok = ok && cli_flush(e);
     }

@@ -174,7 +174,7 @@ int cmd_plan(struct cli *c, int argc, char **argv)
         if (json.failed)
             ok = err_set(&e, ERR_LIMIT, "a plan of more than %zu bytes", JSON_BYTES_MAX);
         else
-            fwrite(json.p, 1, json.n, stdout);
+            cli_put_json(json.p, json.n);
     }
     buf_fini(&json);
     ok = ok && cli_flush(&e);

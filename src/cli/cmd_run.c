@@ -36,7 +36,7 @@ static bool put_text(struct printer *p, struct err *e)
         return !p->all->failed || err_set(e, ERR_LIMIT, "a text of more than %zu bytes", JSON_BYTES_MAX);
     }
     if (p->text.n > 0)
-        fwrite(p->text.p, 1, p->text.n, stdout);
+        cli_put_text(p->text.p, p->text.n);
     return cli_flush(e);
 }
 
@@ -122,7 +122,7 @@ static bool print_json(const struct outcome *o, struct err *e)
     buf_puts(&b, "}\n");
     bool ok = !b.failed || err_set(e, ERR_LIMIT, "a report of more than %zu bytes", 2 * JSON_BYTES_MAX);
     if (ok)
-        fwrite(b.p, 1, b.n, stdout);
+        cli_put_json(b.p, b.n);
     buf_fini(&b);
     return ok && cli_flush(e);
 }

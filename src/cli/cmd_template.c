@@ -104,7 +104,7 @@ static bool answer_lines(struct cli *c, const struct chat_template *t, const str
         if (out.failed)
             ok = err_set(e, ERR_LIMIT, "line %zu: an answer of more than %zu bytes", i_line, TEXT_BYTES_MAX);
         if (ok) {
-            (void)fwrite(out.p, 1, out.n, stdout);
+            cli_put_json(out.p, out.n);
             ok = cli_flush(e) && !log_cancelled(&c->log, e);
         }
         jinja_output_free(&text);
@@ -130,7 +130,7 @@ static bool answer_once(const struct chat_template *t, const struct tokenizer *t
     buf_init(&line, TEXT_BYTES_MAX);
     bool ok = answer(t, tokenizer, o, (struct str){json, n}, &text, &ids, e);
     if (ok && !o->ids_only) {
-        (void)fwrite(text.text, 1, text.bytes, stdout);
+        cli_put_text(text.text, text.bytes);
         if (!o->text_only && (text.bytes == 0 || text.text[text.bytes - 1] != '\n'))
             putchar('\n');
     }

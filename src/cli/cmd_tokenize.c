@@ -28,8 +28,11 @@ static bool print_pieces(const struct tokenizer *t, const struct ids *ids, struc
         buf_clear(&line);
         ok = tokenizer_decode(t, &ids->p[i], 1, false, &piece, e);
         json_put_string(&line, piece.p ? piece.p : "", piece.n);
-        if (ok)
-            printf("%d\t%s\n", (int)ids->p[i], line.p);
+        if (ok) {
+            printf("%d\t", (int)ids->p[i]);
+            cli_put_json(line.p, line.n);
+            putchar('\n');
+        }
     }
     buf_fini(&piece);
     buf_fini(&line);
@@ -80,7 +83,7 @@ static bool decode_once(const struct tokenizer *t, const struct tokenize *o, str
               check_ids(t, ids, n, list[0] == '@' ? ERR_FORMAT : ERR_USAGE, e) &&
               tokenizer_decode(t, ids, n, o->skip_special, &text, e);
     if (ok) {
-        (void)fwrite(text.p ? text.p : "", 1, text.n, stdout);
+        cli_put_text(text.p ? text.p : "", text.n);
         putchar('\n');
     }
     free(ids);
@@ -171,7 +174,7 @@ static bool answer_lines(struct cli *c, const struct tokenizer *t, const struct 
             err_wrap(e, "line %zu", i_line);
             break;
         }
-        (void)fwrite(out.p, 1, out.n, stdout);
+        cli_put_json(out.p, out.n);
         ok = cli_flush(e) && !log_cancelled(&c->log, e);
     }
     if (ok && ferror(stdin))

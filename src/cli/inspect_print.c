@@ -2,16 +2,10 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/terminal.h"
 #include "cli/inspect.h"
 
 #define INDENT_MAX 8
-
-/* Names come from files: a terminal must not obey them. */
-static void put(FILE *f, const char *s)
-{
-    for (; s && *s; s++)
-        fputc((unsigned char)*s < 0x20 || *s == 0x7f ? '?' : *s, f);
-}
 
 static const char *string_of(const cJSON *o, const char *key)
 {
@@ -59,10 +53,10 @@ static void put_shape(FILE *f, const cJSON *shape)
 static void put_field(FILE *f, int indent, const cJSON *item)
 {
     fprintf(f, "%*s", indent * 2, "");
-    put(f, item->string);
+    terminal_put(f, item->string);
     fputs(": ", f);
     if (cJSON_IsString(item))
-        put(f, item->valuestring);
+        terminal_put(f, item->valuestring);
     else if (cJSON_IsBool(item))
         fputs(cJSON_IsTrue(item) ? "true" : "false", f);
     else if (cJSON_IsNumber(item))
@@ -84,18 +78,18 @@ static void put_fields(FILE *f, int indent, const cJSON *o)
             put_field(f, indent, item);
         } else if (cJSON_IsObject(item) && item->child && indent < INDENT_MAX) {
             fprintf(f, "%*s", indent * 2, "");
-            put(f, item->string);
+            terminal_put(f, item->string);
             fputs(":\n", f);
             put_fields(f, indent + 1, item);
         } else if (cJSON_IsArray(item) && cJSON_IsString(item->child)) {
             const cJSON *s;
             fprintf(f, "%*s", indent * 2, "");
-            put(f, item->string);
+            terminal_put(f, item->string);
             fputs(":", f);
             cJSON_ArrayForEach(s, item)
             {
                 fputs(s == item->child ? " " : ", ", f);
-                put(f, cJSON_GetStringValue(s));
+                terminal_put(f, cJSON_GetStringValue(s));
             }
             fputc('\n', f);
         }
@@ -110,7 +104,7 @@ static void put_dtypes(FILE *f, const cJSON *dtypes)
     {
         fputs(d == dtypes->child ? " (" : "; ", f);
         fprintf(f, "%.0f ", number_of(d, "count"));
-        put(f, d->string);
+        terminal_put(f, d->string);
         fputs(" ", f);
         put_bytes(f, number_of(d, "bytes"));
     }
@@ -126,9 +120,9 @@ static void put_variables(FILE *f, const char *what, const cJSON *list)
     cJSON_ArrayForEach(v, list)
     {
         fprintf(f, "    %-8s", what);
-        put(f, string_of(v, "name"));
+        terminal_put(f, string_of(v, "name"));
         fputs("  ", f);
-        put(f, string_of(v, "type"));
+        terminal_put(f, string_of(v, "type"));
         if (json_get(v, "ranges")) {
             fputs("  ranges", f);
             cJSON_ArrayForEach(shape, json_get(v, "ranges"))
@@ -155,9 +149,9 @@ static void put_function(FILE *f, const cJSON *fn, const char *default_name)
     int column = 0;
 
     fputs("  function ", f);
-    put(f, string_of(fn, "name"));
+    terminal_put(f, string_of(fn, "name"));
     fprintf(f, "%s: ", strcmp(string_of(fn, "name"), default_name) == 0 ? " (default)" : "");
-    put(f, string_of(fn, "opset"));
+    terminal_put(f, string_of(fn, "opset"));
     fprintf(f, ", %.0f operations\n", number_of(fn, "operations"));
     put_variables(f, "input", json_get(fn, "inputs"));
     put_variables(f, "state", json_get(fn, "states"));
@@ -168,13 +162,13 @@ static void put_function(FILE *f, const cJSON *fn, const char *default_name)
             column = fprintf(f, "    %-8s", "ops");
         else if (column > 90)
             column = fprintf(f, "\n    %-8s", "") - 1;
-        put(f, op->string);
+        terminal_put(f, op->string);
         column += (int)strlen(op->string) + fprintf(f, " %.0f%s", op->valuedouble, op->next ? ", " : "\n");
     }
     cJSON_ArrayForEach(op, unknown)
     {
         fprintf(f, "    %-8s", "unknown");
-        put(f, cJSON_GetStringValue(op));
+        terminal_put(f, cJSON_GetStringValue(op));
         fputc('\n', f);
     }
 }
@@ -190,12 +184,12 @@ static void put_weights(FILE *f, const cJSON *w)
     cJSON_ArrayForEach(file, json_get(w, "files"))
     {
         fputs("    ", f);
-        put(f, string_of(file, "name"));
+        terminal_put(f, string_of(file, "name"));
         fputs(": ", f);
         if (json_get(file, "bytes"))
             put_bytes(f, number_of(file, "bytes"));
         else
-            put(f, json_get(file, "problem") ? string_of(file, "problem") : "size unknown");
+            terminal_put(f, json_get(file, "problem") ? string_of(file, "problem") : "size unknown");
         fputc('\n', f);
     }
 }
@@ -204,7 +198,7 @@ static void print_model(FILE *f, const cJSON *o)
 {
     const cJSON *fn, *metadata = json_get(o, "metadata");
 
-    put(f, string_of(o, "path"));
+    terminal_put(f, string_of(o, "path"));
     fprintf(f, ": Core ML program (%s), specification version %.0f\n", string_of(o, "kind"),
             number_of(o, "specification_version"));
     put_fields(f, 1, metadata);
@@ -221,35 +215,35 @@ static void print_tensors(FILE *f, const cJSON *o)
 
     cJSON_ArrayForEach(t, list) several_files =
         several_files || strcmp(string_of(t, "file"), string_of(list->child, "file")) != 0;
-    put(f, string_of(o, "path"));
+    terminal_put(f, string_of(o, "path"));
     fprintf(f, ": %s", string_of(o, "kind"));
     if (json_get(o, "model_type")) {
         fputs(" of model_type ", f);
-        put(f, string_of(o, "model_type"));
+        terminal_put(f, string_of(o, "model_type"));
     }
     fputc('\n', f);
     cJSON_ArrayForEach(t, list)
     {
         fputs("  ", f);
-        put(f, string_of(t, "name"));
+        terminal_put(f, string_of(t, "name"));
         fputs("  ", f);
-        put(f, string_of(t, "dtype"));
+        terminal_put(f, string_of(t, "dtype"));
         fputc(' ', f);
         put_shape(f, json_get(t, "shape"));
         fputs("  ", f);
         put_bytes(f, number_of(t, "bytes"));
         if (several_files) {
             fputs("  ", f);
-            put(f, string_of(t, "file"));
+            terminal_put(f, string_of(t, "file"));
         }
         fputc('\n', f);
     }
     cJSON_ArrayForEach(t, json_get(o, "absent"))
     {
         fputs("  ", f);
-        put(f, string_of(t, "name"));
+        terminal_put(f, string_of(t, "name"));
         fputs("  can't be read from ", f);
-        put(f, string_of(t, "file"));
+        terminal_put(f, string_of(t, "file"));
         fputc('\n', f);
     }
     fprintf(f, "%.0f tensors, %.0f elements, ", number_of(totals, "tensors"), number_of(totals, "elements"));
@@ -262,7 +256,7 @@ static void print_records(FILE *f, const cJSON *o)
 {
     const cJSON *r, *totals = json_get(o, "totals");
 
-    put(f, string_of(o, "path"));
+    terminal_put(f, string_of(o, "path"));
     fputs(": weight file\n", f);
     cJSON_ArrayForEach(r, json_get(o, "records"))
     {
@@ -281,13 +275,13 @@ static void print_tokenizer(FILE *f, const cJSON *o)
 {
     const cJSON *t;
 
-    put(f, string_of(o, "path"));
+    terminal_put(f, string_of(o, "path"));
     fprintf(f, ": tokenizer, %.0f tokens, ids below %.0f\n", number_of(o, "tokens"),
             number_of(o, "vocab_size"));
     cJSON_ArrayForEach(t, json_get(o, "special_tokens"))
     {
         fprintf(f, "  %8.0f  ", number_of(t, "id"));
-        put(f, string_of(t, "token"));
+        terminal_put(f, string_of(t, "token"));
         fputc('\n', f);
     }
 }
@@ -300,9 +294,9 @@ static void print_meta(FILE *f, const cJSON *o, int indent)
     cJSON_ArrayForEach(s, json_get(o, "states"))
     {
         fprintf(f, "%*sstate ", indent * 2, "");
-        put(f, string_of(s, "name"));
+        terminal_put(f, string_of(s, "name"));
         fputs(": ", f);
-        put(f, string_of(s, "dtype"));
+        terminal_put(f, string_of(s, "dtype"));
         fputc(' ', f);
         put_shape(f, json_get(s, "shape"));
         fputc('\n', f);
@@ -323,7 +317,7 @@ void inspect_print(FILE *f, const cJSON *o)
     } else if (strcmp(kind, "meta") == 0) {
         print_meta(f, o, 0);
     } else if (strcmp(kind, "package") == 0) {
-        put(f, string_of(o, "path"));
+        terminal_put(f, string_of(o, "path"));
         fputs(": package of several models\n", f);
         print_meta(f, json_get(o, "meta"), 1);
         cJSON_ArrayForEach(model, json_get(o, "models")) print_model(f, model);

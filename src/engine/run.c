@@ -3,6 +3,7 @@
 #include <string.h>
 #include "engine/engine_int.h"
 #include "base/log.h"
+#include "base/terminal.h"
 
 /* ---- plans seen from outside ---- */
 
@@ -78,8 +79,10 @@ void engine_plan_print(const struct engine_plan *p, const struct engine_run *mea
     if (measured && measured->n_measured > 0)
         for (int i = 0; i < p->n_steps; i++)
             total += measured->step_seconds[i];
-    fprintf(out, "function %s: %d steps, %.2f MB of weights, %.2f MB workspace, %d state%s\n", p->function,
-            p->n_steps, (double)p->weight_bytes / 1e6, (double)p->arena_bytes / 1e6, p->n_states,
+    fputs("function ", out);
+    terminal_put(out, p->function);
+    fprintf(out, ": %d steps, %.2f MB of weights, %.2f MB workspace, %d state%s\n", p->n_steps,
+            (double)p->weight_bytes / 1e6, (double)p->arena_bytes / 1e6, p->n_states,
             p->n_states == 1 ? "" : "s");
     for (int i = 0; i < p->n_steps; i++) {
         const struct step *s = &p->steps[i];
@@ -102,7 +105,9 @@ void engine_plan_print(const struct engine_plan *p, const struct engine_run *mea
         }
         if (s->n_out > 4)
             fprintf(out, " and %d more", s->n_out - 4);
-        fprintf(out, "  %s\n", s->label ? s->label : "");
+        fputs("  ", out);
+        terminal_put(out, s->label);
+        fputc('\n', out);
     }
 }
 

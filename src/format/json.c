@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/file.h"
+#include "base/terminal.h"
+#include "base/utf8.h"
 
 #define JSON_DEPTH_MAX 200
 /* Each value costs cJSON about 64 bytes, so this bounds the tree to some 500 MB whatever the text. */
@@ -223,6 +225,18 @@ void json_put_string(struct buf *b, const char *s, size_t n)
     buf_putc(b, '"');
     for (size_t i = 0; i < n; i++) {
         unsigned char c = (unsigned char)s[i];
+        if (c >= 0x80) {
+            uint32_t cp;
+            int step = utf8_step(s + i, n - i, &cp);
+            size_t length = step > 0 ? (size_t)step : step < 0 ? (size_t)-step : n - i;
+            if (step <= 0) {
+                buf_append(b, s + plain, i - plain);
+                buf_puts(b, UTF8_REPLACEMENT);
+                plain = i + length;
+            }
+            i += length - 1;
+            continue;
+        }
         if (c >= 0x20 && c != '"' && c != '\\')
             continue;
         buf_append(b, s + plain, i - plain);
@@ -237,6 +251,20 @@ void json_put_string(struct buf *b, const char *s, size_t n)
     }
     buf_append(b, s + plain, n - plain);
     buf_putc(b, '"');
+}
+
+void json_append_printable(struct buf *out, const char *json, size_t n)
+{
+    size_t length;
+    for (size_t i = 0; i < n; i += length) {
+        uint32_t cp;
+        if (terminal_unsafe(json + i, n - i, &length) == 0)
+            buf_append(out, json + i, length);
+        else if (utf8_step(json + i, n - i, &cp) > 0)
+            buf_printf(out, "\\u%04x", (unsigned)cp);
+        else
+            buf_puts(out, UTF8_REPLACEMENT);
+    }
 }
 
 void json_put_double(struct buf *b, double d)

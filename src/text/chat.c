@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "format/checkpoint.h"
 #include "format/json.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #define MAX_CONFIG_BYTES ((size_t)64 << 20)
 #define MAX_TEMPLATES 64

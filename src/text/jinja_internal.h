@@ -11,7 +11,7 @@
 #include <setjmp.h>
 #include <string.h>
 #include "text/jinja.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #define JINJA_MAX_CHAIN 500   /* operators in a row, which nest in the tree */
 #define JINJA_MAX_FRAMES 2000 /* evaluator calls inside each other, which bounds the C stack */

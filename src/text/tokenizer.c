@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "format/checkpoint.h"
 #include "text/tokenizer_parts.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 static bool parse(struct tokenizer **out, const char *json, size_t bytes,
                   const struct tokenizer_config *config, const char *where, struct err *e)

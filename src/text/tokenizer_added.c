@@ -8,7 +8,7 @@
 
 #include "text/tokenizer_parts.h"
 #include "text/unicode.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 void added_set_push(struct added_set *s, struct added_token token)
 {

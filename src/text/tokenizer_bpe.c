@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "text/tokenizer_parts.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #define SHORT_WORD 48
 #define CACHE_WORD_BYTES 64

@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "format/checkpoint.h"
 #include "text/tokenizer_parts.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #define MAX_CONFIG_BYTES ((size_t)64 << 20)
 #define MAX_NAMES 4096 /* each is looked for among the others */

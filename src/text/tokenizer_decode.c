@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "text/tokenizer_parts.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #define MAX_HELD_BYTES ((size_t)1 << 30)
 
@@ -104,7 +104,7 @@ static void give_byte_run(struct token_stream *s, struct buf *out)
         buf_append(out, s->held.p, s->held.n);
     else
         for (size_t i = 0; i < s->held.n; i++)
-            buf_append(out, "\xef\xbf\xbd", 3);
+            buf_puts(out, UTF8_REPLACEMENT);
     buf_clear(&s->held);
 }
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "text/tokenizer_parts.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 void ids_push(struct ids *l, int32_t id)
 {

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "text/tokenizer_parts.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 /* The pattern of the ByteLevel pre-tokenizer (GPT-2's). */
 #define BYTE_LEVEL_PATTERN                                                                                   \

@@ -4,7 +4,7 @@
  * across the borders of parts, so that ids are those of the whole text as long as plain parts spell no token.
  */
 #include "text/tokenizer_parts.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 /* A tokenizer whose added tokens match normalised text, where positions are others, gets its pieces cut at the
  * borders of parts. */

@@ -10,7 +10,7 @@
 
 #include "text/tokenizer_parts.h"
 #include "text/unicode.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 void normalizer_fini(struct normalizer *step)
 {

@@ -8,7 +8,7 @@
 
 #include "text/tokenizer_parts.h"
 #include "text/unicode.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 enum {
     LETTER = 1,

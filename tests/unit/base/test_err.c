@@ -80,6 +80,8 @@ static void test_control_characters(void **state)
     struct err e = {0};
     err_set(&e, ERR_FORMAT, "name \"%s\"", "a\033[2Jb\nc\x7f");
     assert_string_equal(e.msg, "name \"a?[2Jb?c?\"");
+    err_set(&e, ERR_FORMAT, "%s", "C1 \xc2\x9b, raw \x9b, bidi \xe2\x80\xae, \xc3\xa9");
+    assert_string_equal(e.msg, "C1 ?, raw ?, bidi ?, \xc3\xa9");
 }
 
 static void test_errno(void **state)

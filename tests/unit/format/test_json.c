@@ -143,6 +143,13 @@ static void test_put_string(void **state)
     buf_clear(&b);
     json_put_string(&b, "", 0);
     assert_string_equal(b.p, "\"\"");
+    buf_clear(&b);
+    json_put_string(&b, "\xe9\xe2\x82\xc3\xa9\xff\"\xf0\x9f", 9); /* broken: E9, E2 82, FF, F0 9F */
+    assert_string_equal(b.p, "\"\xef\xbf\xbd\xef\xbf\xbd\xc3\xa9\xef\xbf\xbd\\\"\xef\xbf\xbd\"");
+    buf_clear(&b);
+    static const char json[] = "{\"a\": \"\\u001b \x7f\xc2\x9b\xe2\x80\xae\xff\xc3\xa9\"}\n";
+    json_append_printable(&b, json, sizeof json - 1);
+    assert_string_equal(b.p, "{\"a\": \"\\u001b \\u007f\\u009b\\u202e\xef\xbf\xbd\xc3\xa9\"}\n");
     buf_fini(&b);
 }
 

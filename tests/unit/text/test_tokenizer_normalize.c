@@ -6,7 +6,7 @@
 
 #include "text/tokenizer_parts.h"
 #include "text/unicode.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 static void assert_nfc(const char *text, size_t n)
 {

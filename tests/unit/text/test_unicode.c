@@ -6,7 +6,7 @@
 #include "format/json.h"
 #include "text/tokenizer_parts.h"
 #include "text/unicode.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #define DATA MILKIT_TEST_DATA "/unicode/"
 #define END 0x110000u

@@ -3,10 +3,12 @@
  * "Broken" follows the Unicode standard's maximal subparts (table 3-7), as Python's decode(errors="replace") and
  * Rust's from_utf8_lossy do: each maximal prefix of a well-formed sequence, or else one byte, becomes one U+FFFD.
  */
-#ifndef MILKIT_TEXT_UTF8_H
-#define MILKIT_TEXT_UTF8_H
+#ifndef MILKIT_BASE_UTF8_H
+#define MILKIT_BASE_UTF8_H
 
 #include "base/buf.h"
+
+#define UTF8_REPLACEMENT "\xef\xbf\xbd" /* U+FFFD */
 
 /* Longest prefix of s that is well-formed. */
 size_t utf8_valid_prefix(const char *s, size_t n);

@@ -1,9 +1,7 @@
 /* UTF-8: strict validation, decoding, and the replacement of broken bytes. */
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include <string.h>
-
-static const char replacement[3] = {(char)0xef, (char)0xbf, (char)0xbd}; /* U+FFFD */
 
 int utf8_step(const char *s, size_t n, uint32_t *cp)
 {
@@ -93,7 +91,7 @@ size_t utf8_append_lossy_whole(struct buf *out, const char *s, size_t n)
         int step = utf8_step(s + i, n - i, &cp);
         if (step == 0)
             break;
-        buf_append(out, replacement, sizeof replacement);
+        buf_puts(out, UTF8_REPLACEMENT);
         i += (size_t)-step;
     }
     return i;
@@ -102,7 +100,7 @@ size_t utf8_append_lossy_whole(struct buf *out, const char *s, size_t n)
 void utf8_append_lossy(struct buf *out, const char *s, size_t n)
 {
     if (utf8_append_lossy_whole(out, s, n) < n)
-        buf_append(out, replacement, sizeof replacement);
+        buf_puts(out, UTF8_REPLACEMENT);
 }
 
 size_t utf8_put(char *out, uint32_t cp)
