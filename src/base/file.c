@@ -4,12 +4,14 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
+#include "base/salvage.h"
 
 bool file_is_lfs_pointer(const void *data, size_t bytes)
 {
@@ -60,6 +62,9 @@ bool map_open(struct map_file **out, const char *path, struct err *e)
         }
         m->data = p;
         m->bytes = (size_t)st.st_size;
+        m->device = (uint64_t)st.st_dev;
+        m->inode = (uint64_t)st.st_ino;
+        m->salvage = salvage_add_mapping(m->path, p, m->bytes);
     }
     if (file_is_lfs_pointer(m->data, m->bytes)) {
         refuse_lfs_pointer(path, e);
@@ -81,10 +86,34 @@ void map_drop_pages(const struct map_file *m)
         (void)madvise((void *)(uintptr_t)m->data, m->bytes, MADV_DONTNEED);
 }
 
+bool map_check(const struct map_file *m, struct err *e)
+{
+    struct stat st;
+    bool is_same = m->data && stat(m->path, &st) == 0 && (uint64_t)st.st_dev == m->device &&
+                   (uint64_t)st.st_ino == m->inode;
+    return !is_same || (uint64_t)st.st_size >= m->bytes ||
+           err_set(e, ERR_IO, "%s: was cut short while it was read: from %zu to %lld bytes", m->path,
+                   m->bytes, (long long)st.st_size);
+}
+
+/* Of the whole process, like the list of base/salvage. */
+static _Atomic(char *) shortened;
+
+const char *map_shortened(void)
+{
+    return atomic_load(&shortened);
+}
+
 void map_close(struct map_file *m)
 {
     if (!m)
         return;
+    if (!map_check(m, NULL)) {
+        char *first = NULL, *path = xstrdup(m->path);
+        if (!atomic_compare_exchange_strong(&shortened, &first, path))
+            free(path);
+    }
+    salvage_drop(m->salvage);
     if (m->data)
         munmap((void *)(uintptr_t)m->data, m->bytes);
     free(m->path);
@@ -350,9 +379,19 @@ bool path_remove_tree(const char *path, struct err *e)
 bool file_copy(const char *from, const char *to, struct err *e)
 {
     struct map_file *m = NULL;
+    struct out_file *f = NULL;
     if (!map_open(&m, from, e))
         return false;
-    bool ok = file_write(to, m->data, m->bytes, e);
+    bool ok = out_file_open(&f, to, true, e);
+    if (ok) {
+        ok = out_file_write(f, m->data, m->bytes, e);
+        /* Of pages that are missing the write only tells that an address is bad. */
+        ok = map_check(m, e) && ok;
+        if (ok)
+            ok = out_file_commit(f, e);
+        else
+            out_file_abort(f);
+    }
     map_close(m);
     return ok;
 }

@@ -16,9 +16,17 @@ struct map_file {
     char *path;
     const uint8_t *data; /* [bytes], NULL when the file is empty */
     size_t bytes;
+    uint64_t device, inode;
+    struct salvage *salvage;
 };
 bool map_open(struct map_file **out, const char *path, struct err *e) MUST_CHECK;
 void map_close(struct map_file *m); /* accepts NULL */
+/* Has the file become shorter since it was mapped? Then ERR_IO: whole pages that are missing raise SIGBUS, but the rest of
+ * the last one reads as zeros. A file of the same name that took its place does no harm. */
+bool map_check(const struct map_file *m, struct err *e) MUST_CHECK;
+/* The first file for which that was so when its mapping was closed, NULL: none. For the end of a program: what it printed
+ * may be wrong. */
+const char *map_shortened(void);
 /* On Linux, pages that were looked at leave the process's resident memory; what is read again comes back by itself. */
 void map_drop_pages(const struct map_file *m);
 /* Tells whether the bytes are a git LFS pointer ("version https://git-lfs..."). */
@@ -83,6 +91,8 @@ bool out_folder_open_keyed(struct out_folder **out, const char *path, const char
 /* Removes what is in the folder, but for entries of these names. */
 bool out_folder_clear(const struct out_folder *f, const char *const *keep, int n_keep,
                       struct err *e) MUST_CHECK;
+/* What is in the folder can be gone on with: a program that must end at once (base/salvage.h) leaves it. */
+void out_folder_set_resumable(struct out_folder *f, bool is_resumable);
 /* Leaves the temporary folder where it is. Consumes f (which may be NULL). */
 void out_folder_keep(struct out_folder *f);
 const char *out_folder_path(const struct out_folder *f); /* where to write meanwhile */

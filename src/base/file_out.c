@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/log.h"
+#include "base/salvage.h"
 
 /* Folders above an output that were not there. */
 struct parents {
@@ -26,6 +27,7 @@ struct out_file {
     bool replace;
     uint64_t position;
     atomic_bool failed; /* a write failed: there is nothing to commit */
+    struct salvage *salvage;
 };
 
 #define LOCK_NAME ".lock"
@@ -37,6 +39,7 @@ struct out_folder {
     bool is_over_empty; /* the target is an empty folder, which is taken */
     char *lock; /* a file in the temporary folder that is locked while this process works there, or NULL */
     int lock_fd;
+    struct salvage *salvage;
 };
 
 /* Six letters or digits for a temporary name. Uniqueness comes from O_EXCL and mkdir, not from here. */
@@ -145,6 +148,7 @@ static bool rename_new(const char *from, const char *to, struct err *e)
 
 static void file_free(struct out_file *f)
 {
+    salvage_drop(f->salvage);
     parents_free(&f->parents);
     free(f->temporary);
     free(f->path);
@@ -183,6 +187,7 @@ bool out_file_open(struct out_file **out, const char *path, bool replace, struct
         err_set_errno(e, "%s: can't write", path);
         goto failed;
     }
+    f->salvage = salvage_add_output(f->temporary);
     *out = f;
     return true;
 failed:
@@ -287,6 +292,7 @@ bool file_write(const char *path, const void *data, size_t n, struct err *e)
 
 static void folder_free(struct out_folder *f)
 {
+    salvage_drop(f->salvage);
     if (f->lock)
         close(f->lock_fd);
     free(f->lock);
@@ -356,6 +362,7 @@ bool out_folder_open(struct out_folder **out, const char *path, bool replace, st
             break;
     }
     if (ok) {
+        f->salvage = salvage_add_output(f->temporary);
         *out = f;
     } else {
         err_set_errno(e, "%s: can't make the folder", f->path);
@@ -426,6 +433,7 @@ bool out_folder_open_keyed(struct out_folder **out, const char *path, const char
     if (!ok && is_new)
         rmdir(f->temporary); /* empty, but for another process that was faster: then it stays */
     if (ok) {
+        f->salvage = salvage_add_output(f->temporary);
         *out = f;
     } else {
         parents_remove(&f->parents);
@@ -434,6 +442,11 @@ bool out_folder_open_keyed(struct out_folder **out, const char *path, const char
     free(base);
     free(parent);
     return ok;
+}
+
+void out_folder_set_resumable(struct out_folder *f, bool is_resumable)
+{
+    salvage_set_kept(f->salvage, is_resumable);
 }
 
 void out_folder_keep(struct out_folder *f)

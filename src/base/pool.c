@@ -233,6 +233,10 @@ bool pool_new(struct pool **out, int n_threads, struct err *e)
     /* Signals are for the program's own threads, never for workers. */
     sigset_t all, old;
     sigfillset(&all);
+    /* What a thread raises by itself must find the program's handler, or it ends the process without a word. */
+    static const int own[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        sigdelset(&all, own[i]);
     pthread_sigmask(SIG_SETMASK, &all, &old);
     int failed = 0;
     for (int i = 0; i < n_threads - 1 && !failed; i++) {

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/cpu.h"
+#include "base/file.h"
 #include "cli/frame.h"
 
 #ifndef CLI_COMMANDS_FILE
@@ -110,9 +111,11 @@ static int run_command(struct cli *c, const struct command *command, int argc, c
         return cli_fail(c, &e, NULL);
     }
     int status = command->run(c, argc, argv);
-    if (!cli_flush(&e) && status == 0)
-        return cli_fail(c, &e, NULL);
-    return status;
+    bool ok = cli_flush(&e);
+    if (ok && map_shortened())
+        ok = err_set(&e, ERR_IO, "%s: was cut short while it was read: the result can't be relied on",
+                     map_shortened());
+    return ok || status != 0 ? status : cli_fail(c, &e, NULL);
 }
 
 static int command_help(struct cli *c, const struct command *command)

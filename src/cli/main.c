@@ -3,22 +3,64 @@
  * The first SIGINT or SIGTERM sets the cancel flag that long jobs look at (log_cancelled); the second one
  * ends the process at once. SIGPIPE and SIGXFSZ are ignored: a closed stdout (cli_flush) and a file over the limit are
  * failed writes.
+ * SIGBUS means that a mapped file was cut short: nothing can be computed any more, so the handler names the file, discards
+ * temporary output (finished parts of a conversion stay) and ends the process, with async-signal-safe calls alone.
  */
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/salvage.h"
+#include "base/terminal.h"
 #include "cli/cli.h"
 #include "cli/frame.h"
 
-/* The only writable global: a signal handler can't be given anything. */
+/* Writable globals, since a signal handler can't be given anything. */
 static volatile sig_atomic_t cancel_requested;
+static atomic_flag is_ending = ATOMIC_FLAG_INIT;
+static bool stderr_is_terminal;
 
 static void on_stop_signal(int signal_number)
 {
     if (cancel_requested)
         _exit(err_exit_status(ERR_CANCELLED));
     cancel_requested = signal_number;
+}
+
+/* Appends as much of text as there is room for. */
+static size_t append(char *line, size_t room, size_t n, const char *text)
+{
+    while (*text && n + 1 < room)
+        line[n++] = *text++;
+    line[n] = '\0';
+    return n;
+}
+
+static void on_bus_error(int signal_number, siginfo_t *info, void *context)
+{
+    static const char clear[] = "\r\033[K"; /* a progress line may stand there */
+    char line[2048];
+    (void)context;
+    const char *path = info->si_code > 0 ? salvage_mapping_at(info->si_addr) : NULL;
+    if (!path) { /* not a file of ours */
+        signal(signal_number, SIG_DFL);
+        raise(signal_number);
+        return;
+    }
+    while (atomic_flag_test_and_set(&is_ending)) /* another thread is at it, and ends this one, too */
+        pause();
+    size_t n = append(line, sizeof line - 256, 0, "milkit: error: ");
+    n = append(line, sizeof line - 256, n, path);
+    n = append(line, sizeof line, n, ": the file was cut short while it was read, or its disk fails");
+    if (salvage_discard_outputs())
+        n = append(line, sizeof line, n, "; finished parts are kept, --resume goes on with them");
+    terminal_defuse(line, true);
+    n = append(line, sizeof line, strlen(line), "\n");
+    if (stderr_is_terminal)
+        (void)!write(STDERR_FILENO, clear, sizeof clear - 1);
+    (void)!write(STDERR_FILENO, line, n);
+    _exit(err_exit_status(ERR_IO));
 }
 
 static void set_signals(void)
@@ -30,6 +72,11 @@ static void set_signals(void)
     action.sa_handler = on_stop_signal;
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    stderr_is_terminal = isatty(STDERR_FILENO) == 1;
+    action.sa_flags = SA_SIGINFO;
+    action.sa_sigaction = on_bus_error;
+    sigaction(SIGBUS, &action, NULL);
+    action.sa_flags = 0;
     action.sa_handler = SIG_IGN;
     sigaction(SIGPIPE, &action, NULL);
     sigaction(SIGXFSZ, &action, NULL);

@@ -426,12 +426,15 @@ static bool write_parts(struct conversion *c, uint64_t work_bytes, struct conver
         if (!p->is_wanted || p->is_done)
             continue;
         ok = convert_part_write(p, &job, e);
+        /* Numbers of a file that was cut short meanwhile must not count as finished, whatever else went wrong. */
+        ok = safetensors_check(c->tensors, e) && ok;
         if (ok) {
             p->report = convert_report_part(p);
             ok = convert_journal_add(c->journal, p, c->options->format, e);
         }
         if (ok) {
             p->is_done = true;
+            out_folder_set_resumable(c->folder, true);
             convert_report_say(c->options->log, p);
             convert_part_close_model(p);
         }
@@ -494,6 +497,7 @@ static bool write_package(struct conversion *c, struct convert_report *report, s
     const char *folder = out_folder_path(c->folder);
     uint64_t write_bytes, work_bytes;
     take_finished(c, report, &write_bytes, &work_bytes);
+    out_folder_set_resumable(c->folder, convert_journal_parts(c->journal) > 0);
     if (!clear_unfinished(c, e) || !check_space(c, write_bytes, e))
         return false;
     if (c->only.meta && (!convert_copy_files(o, folder, &report->has_tokenizer, e) ||
@@ -504,7 +508,7 @@ static bool write_package(struct conversion *c, struct convert_report *report, s
            convert_journal_remove(c->journal, e);
 }
 
-/* Finished parts stay for a run that resumes, when the user or the system (a full disk) stopped this one, or when it
+/* Finished parts stay for a run that resumes, when the user or the system (a full disk, a file that was cut short) stopped this one, or when it
  * resumes already. */
 static void leave_work(struct conversion *c, struct err *e)
 {

@@ -379,6 +379,15 @@ void safetensors_close(struct safetensors *s)
     free(set);
 }
 
+bool safetensors_check(const struct safetensors *s, struct err *e)
+{
+    const struct st_open_set *set = (const struct st_open_set *)s;
+    bool ok = true;
+    for (int i = 0; i < set->n_maps && ok; i++)
+        ok = map_check(set->maps[i], e);
+    return ok;
+}
+
 const struct st_tensor *safetensors_find(const struct safetensors *s, const char *name)
 {
     const struct st_open_set *set = (const struct st_open_set *)s;

@@ -73,6 +73,8 @@ struct safetensors {
  * two) is noted in `absent`; it is an error when no file can be read. */
 bool safetensors_open(struct safetensors **out, const char *path, struct err *e) MUST_CHECK;
 void safetensors_close(struct safetensors *s); /* accepts NULL */
+/* Are all files still as long as they were (map_check)? What was read before may be wrong otherwise. */
+bool safetensors_check(const struct safetensors *s, struct err *e) MUST_CHECK;
 const struct st_tensor *safetensors_find(const struct safetensors *s,
                                          const char *name); /* NULL when absent */
 /* Why a tensor that an index lists can't be read; NULL when it can be, or when nothing lists it. */
