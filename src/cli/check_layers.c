@@ -12,15 +12,16 @@ struct layer {
     int64_t n, n_not_finite;
     double min_cosine, sum_cosine, max_error;
     int64_t n_added;
-    double min_added;
+    double min_added, sum_added;
+    double added_ab, added_aa; /* of all rows: the package's addition along the reference's */
 };
 
 struct state {
-    const char *name; /* of the package's state */
+    char *name; /* of the package's state */
     int64_t layer;
     enum reference_state_kind kind;
     bool is_finite;
-    double cosine, error;
+    double cosine, error, gain;
 };
 
 struct check_layers {
@@ -78,6 +79,13 @@ static double sums_error(const struct sums *s)
     return s->dd == 0 ? 0 : s->aa == 0 ? INFINITY : sqrt(s->dd / s->aa);
 }
 
+/* How strong what a layer adds is in the package: 1 where both are the same, 1.5 where the layer is scaled by 1.5, whatever
+ * noise coarse weights add to it. NAN: not known. */
+static double layer_gain(const struct layer *t)
+{
+    return t->n_added && t->added_aa > 0 ? t->added_ab / t->added_aa : NAN;
+}
+
 static void collect(void *context, int64_t layer, int64_t position, int64_t n, const float *rows)
 {
     struct check_layers *l = context;
@@ -127,6 +135,9 @@ static void compare_row(struct check_layers *l, int64_t layer, int64_t at, const
     if (before) {
         double other = sums_cosine(&added);
         t->min_added = t->n_added == 0 ? other : fmin(t->min_added, other);
+        t->sum_added += other;
+        t->added_ab += added.ab;
+        t->added_aa += added.aa;
         t->n_added++;
     }
 }
@@ -307,8 +318,13 @@ bool check_layers_states(struct check_layers *l, const struct reference_session 
             }
             struct sums sums = compare_state(r, &want, &p, values);
             l->states = xrealloc(l->states, sizeof *l->states * (size_t)(l->n_states + 1));
-            l->states[l->n_states++] = (struct state){
-                p.entry->name, layer, k, sums.is_finite, sums_cosine(&sums), sums_error(&sums)};
+            l->states[l->n_states++] = (struct state){xstrdup(p.entry->name),
+                                                      layer,
+                                                      k,
+                                                      sums.is_finite,
+                                                      sums_cosine(&sums),
+                                                      sums_error(&sums),
+                                                      sums.aa > 0 ? sums.ab / sums.aa : 1};
         }
     }
     mem_free(halves);
@@ -358,6 +374,8 @@ void check_layers_free(struct check_layers *l)
     free(l->types);
     free(l->layers);
     mem_free(l->rows);
+    for (int i = 0; i < l->n_states; i++)
+        free(l->states[i].name);
     free(l->states);
     free(l);
 }
@@ -374,37 +392,88 @@ static void layer_name(const struct check_layers *l, int64_t layer, char *dst, s
         snprintf(dst, n, "layer %lld (%.20s)", (long long)layer, l->types[layer]);
 }
 
-void check_layers_judge(const struct check_layers *l, double min_cosine, struct buf *why)
+static double layer_cosine(const struct layer *t)
 {
-    char name[64];
-    for (int64_t i = -1; i <= l->n_layers;
-         i++) { /* those behind the first one have its error in their input */
+    return t->n ? t->sum_cosine / (double)t->n : NAN;
+}
+
+static double layer_added(const struct layer *t)
+{
+    return t->n_added ? t->sum_added / (double)t->n_added : NAN;
+}
+
+/* What can't be told is within every limit. */
+static bool is_outside(double value, double least, double most)
+{
+    return value < least || value > most;
+}
+
+/* What is wrong with a layer or a state, in words; "": nothing. */
+static void complain(char dst[128], double cosine, double added, double gain, const struct check_limits *l)
+{
+    dst[0] = '\0';
+    if (is_outside(cosine, l->min_layer_cosine, INFINITY))
+        snprintf(dst, 128, "cosine %.10g is below %.10g", cosine, l->min_layer_cosine);
+    else if (is_outside(added, l->min_added_cosine, INFINITY))
+        snprintf(dst, 128, "what it adds has cosine %.10g, below %.10g", added, l->min_added_cosine);
+    else if (is_outside(gain, l->min_gain, l->max_gain))
+        snprintf(dst, 128, "its strength is %.4g of the right one, outside %.4g to %.4g", gain, l->min_gain,
+                 l->max_gain);
+}
+
+void check_layers_judge(const struct check_layers *l, const struct check_limits *limits, struct buf *why)
+{
+    char name[64], what[128];
+    /* Those behind the first one have its error in their input. */
+    for (int64_t i = -1; i <= l->n_layers; i++) {
         const struct layer *t = &l->layers[i + 1];
-        double mean = t->n ? t->sum_cosine / (double)t->n : 1;
-        if (t->n_not_finite == 0 && mean >= min_cosine)
-            continue;
         layer_name(l, i, name, sizeof name);
-        if (t->n_not_finite > 0)
+        if (t->n_not_finite > 0) {
             buf_printf(why, "%s is the first one that is not finite (at %lld positions)\n", name,
                        (long long)t->n_not_finite);
-        else
-            buf_printf(why, "%s is the first one with a mean cosine below %.10g: %.10g\n", name, min_cosine,
-                       mean);
-        break;
+            break;
+        }
+        complain(what, layer_cosine(t), layer_added(t), layer_gain(t), limits);
+        if (what[0]) {
+            buf_printf(why, "%s is the first one outside the limits: %s\n", name, what);
+            break;
+        }
     }
     const struct state *first = NULL;
     for (int i = 0; i < l->n_states; i++) {
         const struct state *s = &l->states[i];
-        if ((!s->is_finite || !(s->cosine >= min_cosine)) && (!first || s->layer < first->layer))
+        complain(what, s->cosine, NAN, s->gain, limits);
+        if ((!s->is_finite || what[0]) && (!first || s->layer < first->layer))
             first = s;
     }
-    if (first && !first->is_finite)
-        buf_printf(why, "the %s of layer %lld in %s: not finite\n", state_kind_name(first->kind),
-                   (long long)first->layer, first->name);
-    else if (first)
-        buf_printf(why, "the %s of layer %lld in %s: cosine %.10g is below %.10g\n",
-                   state_kind_name(first->kind), (long long)first->layer, first->name, first->cosine,
-                   min_cosine);
+    if (!first)
+        return;
+    complain(what, first->cosine, NAN, first->gain, limits);
+    buf_printf(why, "the %s of layer %lld in %s: %s\n", state_kind_name(first->kind), (long long)first->layer,
+               first->name, first->is_finite ? what : "not finite");
+}
+
+void check_layers_put_worst(const struct check_layers *l, struct buf *b)
+{
+    const struct layer *worst = NULL;
+    const struct state *state = NULL;
+    char name[64];
+    for (int64_t i = 0; i <= l->n_layers + 1; i++) {
+        const struct layer *t = &l->layers[i];
+        if (t->n > 0 && (!worst || layer_cosine(t) < layer_cosine(worst)))
+            worst = t;
+    }
+    for (int i = 0; i < l->n_states; i++)
+        if (l->states[i].is_finite && (!state || l->states[i].cosine < state->cosine))
+            state = &l->states[i];
+    if (!worst)
+        return;
+    layer_name(l, worst - l->layers - 1, name, sizeof name);
+    buf_printf(b, "layers: lowest mean cosine %.8f behind %s", layer_cosine(worst), name);
+    if (state)
+        buf_printf(b, "; states: lowest %.8f, %s of layer %lld", state->cosine, state_kind_name(state->kind),
+                   (long long)state->layer);
+    buf_putc(b, '\n');
 }
 
 static void put_layer_line(const struct check_layers *l, int64_t i, struct buf *b)
@@ -463,8 +532,10 @@ void check_layers_put_json(const struct check_layers *l, struct buf *b)
         buf_printf(b, ", \"rows\": %lld, \"not_finite\": %lld", (long long)(t->n + t->n_not_finite),
                    (long long)t->n_not_finite);
         put_number(b, "min_cosine", t->n ? t->min_cosine : NAN);
-        put_number(b, "mean_cosine", t->n ? t->sum_cosine / (double)t->n : NAN);
+        put_number(b, "mean_cosine", layer_cosine(t));
         put_number(b, "min_added_cosine", t->n_added ? t->min_added : NAN);
+        put_number(b, "mean_added_cosine", layer_added(t));
+        put_number(b, "added_gain", layer_gain(t));
         put_number(b, "max_relative_error", t->n ? t->max_error : NAN);
         buf_putc(b, '}');
     }
@@ -475,6 +546,7 @@ void check_layers_put_json(const struct check_layers *l, struct buf *b)
         json_put_string(b, s->name, strlen(s->name));
         buf_printf(b, ", \"layer\": %lld, \"what\": \"%s\"", (long long)s->layer, state_kind_name(s->kind));
         put_number(b, "cosine", s->is_finite ? s->cosine : NAN);
+        put_number(b, "gain", s->is_finite ? s->gain : NAN);
         put_number(b, "relative_error", s->is_finite ? s->error : NAN);
         buf_putc(b, '}');
     }

@@ -1,10 +1,11 @@
-/* milkit check --layers: where a package leaves its checkpoint. The residual stream behind every layer and the states
+/* milkit check: where a package leaves its checkpoint. The residual stream behind every layer and the states
  * by name, package against reference.
  */
 #ifndef MILKIT_CLI_CHECK_LAYERS_H
 #define MILKIT_CLI_CHECK_LAYERS_H
 
 #include "base/buf.h"
+#include "cli/check_limits.h"
 #include "reference/reference.h"
 #include "runtime/session.h"
 
@@ -19,8 +20,10 @@ bool check_layers_feed(struct check_layers *l, struct reference_session *r, stru
 /* Compares the states as they are now. */
 bool check_layers_states(struct check_layers *l, const struct reference_session *r, struct session *s,
                          struct err *e) MUST_CHECK;
-/* Sentences (a line each) about what is below a cosine; nothing when all is well. */
-void check_layers_judge(const struct check_layers *l, double min_cosine, struct buf *why);
+/* Sentences (a line each) about what is outside the limits; nothing when all is well. */
+void check_layers_judge(const struct check_layers *l, const struct check_limits *limits, struct buf *why);
+/* A line: the worst layer and state. */
+void check_layers_put_worst(const struct check_layers *l, struct buf *b);
 void check_layers_put_table(const struct check_layers *l, struct buf *b);
 /* "layers": [...], "states": [...], with a comma behind */
 void check_layers_put_json(const struct check_layers *l, struct buf *b);

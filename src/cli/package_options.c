@@ -17,8 +17,10 @@ bool package_precision(const char *name, enum engine_precision *out, struct err 
 
 bool package_options_open(struct cli *c, const struct package_options *o, struct model **out, struct err *e)
 {
-    struct model_options options = {
-        .n_threads = (int)o->n_threads, .watch_layers = o->watch_layers, .log = &c->log};
+    struct model_options options = {.n_threads = (int)o->n_threads,
+                                    .watch_layers = o->watch_layers,
+                                    .other_form = o->other_form,
+                                    .log = o->log ? o->log : &c->log};
     const char *path = o->path;
     *out = NULL;
     if (!package_precision(o->precision, &options.precision, e))

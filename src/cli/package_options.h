@@ -10,7 +10,9 @@ struct package_options {
     const char *path; /* DIR, by position, -m or --meta */
     int64_t n_threads;
     const char *precision; /* "default", "fp32", "fp16" */
-    bool watch_layers;     /* of struct model_options; no option of its own */
+    /* no options of their own: of struct model_options; log NULL: the command's */
+    bool watch_layers, other_form;
+    struct log *log;
 };
 /* Rows for a command's option table. */
 #define PACKAGE_OPTION_ROWS(p)                                                                               \

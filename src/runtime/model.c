@@ -485,6 +485,8 @@ bool model_open(struct model **out, const char *path, const struct model_options
     if (!engine_limits_of(NULL, &limits, e) || !package_open(&m->package, path, e) ||
         !pool_new(&m->pool, options->n_threads, e))
         goto done;
+    if (options->other_form)
+        package_take_other_form(m->package);
     for (int i = 0; i < m->package->n_warnings; i++)
         log_warn(options->log, "%s", m->package->warnings[i]);
     m->precision = options->precision;

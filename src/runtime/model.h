@@ -16,6 +16,8 @@ struct model_options {
     bool watch_layers;
     double
         deadline; /* of clock_seconds: opening and running stop then, as for the log's cancel flag; 0: none */
+    /* Parts that lie there in both forms are read in the other one (package_take_other_form). */
+    bool other_form;
     struct log *log;
 };
 

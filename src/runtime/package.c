@@ -376,6 +376,60 @@ void package_close(struct package *p)
     free(p);
 }
 
+/* ---- forms ---- */
+
+/* The same model in the other form, NULL when it is not there. */
+static char *other_form(const char *path)
+{
+    size_t n = path ? stem_length(path) : 0;
+    if (!path || !path[n])
+        return NULL;
+    char *other =
+        xasprintf("%.*s%s", (int)n, path, has_suffix(path, ".mlmodelc") ? ".mlpackage" : ".mlmodelc");
+    if (is_model(other))
+        return other;
+    free(other);
+    return NULL;
+}
+
+static char **part_path(const struct package *p, int i)
+{
+    return i == 0 ? (char **)&p->embeddings : i == 1 ? (char **)&p->lm_head : &p->chunks[i - 2];
+}
+
+const char *package_form(const struct package *p)
+{
+    int n_compiled = 0, n = 0;
+    for (int i = 0; i < p->n_chunks + 2; i++) {
+        const char *path = *part_path(p, i);
+        n += path != NULL;
+        n_compiled += path && has_suffix(path, ".mlmodelc");
+    }
+    return n_compiled == n ? "mlmodelc" : n_compiled == 0 ? "mlpackage" : "mixed";
+}
+
+int package_count_other_form(const struct package *p)
+{
+    int n = 0;
+    for (int i = 0; i < p->n_chunks + 2; i++) {
+        char *other = other_form(*part_path(p, i));
+        n += other != NULL;
+        free(other);
+    }
+    return n;
+}
+
+void package_take_other_form(struct package *p)
+{
+    for (int i = 0; i < p->n_chunks + 2; i++) {
+        char **path = part_path(p, i), *other = other_form(*path);
+        if (other) {
+            free(*path);
+            *path = other;
+        }
+    }
+}
+
 bool package_tokenizer(const struct package *p, struct tokenizer **out, struct err *e)
 {
     char *path = path_join(p->path, "tokenizer.json");

@@ -34,6 +34,12 @@ bool package_tokenizer(const struct package *p, struct tokenizer **out, struct e
 void package_add_stop(struct package *p, int32_t id);
 /* Adds the id of the tokenizer's own eos_token (tokenizer_config.json, special_tokens_map.json) to the stop ids. */
 void package_add_tokenizer_eos(struct package *p, const struct tokenizer *t);
+/* How the models are stored: "mlmodelc", "mlpackage" or "mixed". */
+const char *package_form(const struct package *p);
+/* How many parts lie there in the other form, too (.mlpackage for .mlmodelc and back). */
+int package_count_other_form(const struct package *p);
+/* Takes the other form of these parts. */
+void package_take_other_form(struct package *p);
 bool package_is_eos(const struct package *p, int32_t id);
 
 #endif

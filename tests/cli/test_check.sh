@@ -81,13 +81,50 @@ assert abs(s["mean_kl"] - sum(r["kl"] for r in rows) / 6) < 1e-12
 assert s["top1_counted"] == sum(r["margin"] > 0.05 for r in rows) and s["top1_agreement"] == 1
 assert p["limits"]["min_cosine"] == 0.9999 and p["limits"]["max_abs_difference"] is None
 assert p["bench"]["prefill_tokens"] == 16 and p["bench"]["decode_tokens"] == 13
-assert p["bench"]["decode_tokens_per_second"] > 0
+bench = p["bench"]
+assert bench["runs"] == 5
+for what in "prefill", "decode":
+    slowest, median, fastest = (bench[what + "_tokens_per_second" + x] for x in ("_slowest", "", "_fastest"))
+    assert 0 < slowest <= median <= fastest
+assert p["form"] == "mlmodelc"
+other = p["other_form"]
+assert other["form"] == "mlpackage" and other["same_bits"] == 6 and other["summary"] == s
 f = json.load(open("fail.json"))
 assert f["verdict"] == "fail" and len(f["failures"]) == 1 and "differs" in f["failures"][0]
 PYTHON
 else
     echo "skipped: no python3 to read the JSON"
 fi
+
+# ---- both forms are run: one that is wrong is found, whichever it is; one alone is named ----
+grep -q "form: .mlmodelc; .mlpackage gives the same bits" <("$MILKIT" check gqa8 --hf "$models/qwen3-gqa8" -n 2) ||
+    fail "the two forms are not named"
+for form in mlmodelc mlpackage; do
+    rm -rf one both
+    cp -r gqa8 both
+    cp -r gqa8 one
+    # weight files of the two forms may be one file
+    find both -path "*lm_head*.$form/*" -name weight.bin | while read -r file; do
+        cp "$file" copy && mv copy "$file"
+        put "$file" -200 '\000\076\000\276\000\076\000\276\000\076\000\276\000\076\000\276\000\076\000\276'
+    done
+    expect 5 ".$form: cosine" "$MILKIT" check both --hf "$models/qwen3-gqa8" -n 8
+    prints "; .mlpackage differs at"
+    rm -rf one/*.$form
+    expect 0 "" "$MILKIT" check one --hf "$models/qwen3-gqa8" -n 2
+    prints "verdict: pass"
+    grep -qE "^form: \.(mlmodelc|mlpackage)$" out.txt || fail "the form is not named: $(cat out.txt)"
+    grep -q "^form: .$form" out.txt && fail "a form is named that is not there"
+done
+
+# ---- the speed alone ----
+expect 0 "" "$MILKIT" check bias --bench --runs 3 -n 4
+prints "verdict: none (nothing is compared without --hf)"
+prints "(median of 3 runs, "
+grep -q "KL" out.txt && fail "something was compared without a checkpoint"
+expect 0 "" "$MILKIT" check tiny --bench --json -p "And it came to pass" -n 3
+prints '"verdict": "none"'
+grep -q '"positions"' out.txt && fail "positions without a checkpoint"
 
 # ---- damage ----
 # The checkpoint's last tensor is the final norm: its last number becomes 100, in a copy.
@@ -101,7 +138,8 @@ expect 5 "outside the limits: cosine" "$MILKIT" check damaged-package --hf "$mod
 prints '"verdict": "fail"'
 expect 0 "" "$MILKIT" check damaged-package --hf damaged -n 8
 # Limits that allow anything
-expect 0 "" "$MILKIT" check damaged-package --hf "$models/qwen3-gqa8" -n 8 --min-cosine -1 --max-kl 1000 --min-top1 0
+expect 0 "" "$MILKIT" check damaged-package --hf "$models/qwen3-gqa8" -n 8 --min-cosine -1 --max-kl 1000 --min-top1 0 \
+    --min-layer-cosine -1 --min-added-cosine -1 --min-gain -1000 --max-gain 1000
 # Numbers that are none: in the checkpoint it is a bad file, in the package a failed check.
 put damaged/model.safetensors -2 '\000\176'
 expect 4 "not finite" "$MILKIT" check gqa8 --hf damaged -n 2
@@ -116,6 +154,8 @@ prints '"min_cosine": null'
 
 # ---- wrong calls and wrong pairs ----
 expect 2 "--hf CHECKPOINT" "$MILKIT" check tiny
+expect 2 "--runs" "$MILKIT" check tiny --bench --runs 0
+expect 2 "--min-gain and --max-gain" "$MILKIT" check tiny --hf "$models/qwen3-tiny" --min-gain 2 --max-gain 1
 expect 2 "expected a package folder" "$MILKIT" check --hf "$models/qwen3-tiny"
 expect 3 "milkit plan" "$MILKIT" check tiny --hf "$models/qwen3-tiny" --plan
 expect 5 "vocabulary size 413, but 300" "$MILKIT" check bias --hf "$models/qwen3-gqa8"

@@ -91,7 +91,7 @@ found() {
 }
 if command -v python3 >/dev/null; then
     damage "$models/qwen3_5-equal" model.layers.1.mlp.down_proj.weight
-    found "layer 1 (linear) is the first one with a mean cosine below" dense wrong
+    found "layer 1 (linear) is the first one outside the limits" dense wrong
     found "the memory of layer 2 in model_model_gdn_state_0" dense wrong
     damage "$models/qwen3_5-equal" model.layers.2.linear_attn.in_proj_qkv.weight
     found "layer 2 (linear) is the first one" dense wrong
@@ -112,7 +112,7 @@ if command -v python3 >/dev/null; then
     found "embeddings is the first one" qwen3 wrong
     # Limits that allow anything
     expect 0 "verdict: pass" "$MILKIT" check qwen3 --hf wrong --layers -n 2 --min-cosine -1 --max-kl 1000 --min-top1 0 \
-        --min-layer-cosine -1
+        --min-layer-cosine -1 --min-added-cosine -1 --min-gain -1000 --max-gain 1000
 else
     echo "skipped: no python3 to damage a checkpoint"
 fi

@@ -1,0 +1,337 @@
+/* milkit check: the verdict and the report. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "cli/check.h"
+#include "format/json.h"
+
+#define REPORT_BYTES_MAX ((size_t)1 << 30)
+
+/* Outside a limit; none is NAN. */
+static bool is_below(double value, double limit)
+{
+    return !isnan(limit) && !(value >= limit);
+}
+
+static bool is_above(double value, double limit)
+{
+    return !isnan(limit) && !(value <= limit);
+}
+
+static void judge_side(const struct check *k, const struct side *side, struct buf *why)
+{
+    const struct summary *s = &side->summary;
+    const struct check_limits *l = &k->limits;
+    double top1 = s->n_counted ? (double)s->n_agreed / (double)s->n_counted : 1;
+    char where[32] = "";
+    if (k->n_sides > 1)
+        snprintf(where, sizeof where, ".%s: ", side->form);
+    if (s->n_not_finite > 0)
+        buf_printf(why, "%sthe package's logits are not finite at %lld positions\n", where,
+                   (long long)s->n_not_finite);
+    if (s->n_not_finite < k->n_positions) {
+        if (is_below(s->min_cosine, l->min_cosine))
+            buf_printf(why, "%scosine %.10g is below %.10g\n", where, s->min_cosine, l->min_cosine);
+        if (is_above(s->mean_kl, l->max_mean_kl))
+            buf_printf(why, "%smean KL divergence %.3g is above %g\n", where, s->mean_kl, l->max_mean_kl);
+        if (is_above(s->max_difference, l->max_difference))
+            buf_printf(why, "%sa logit differs by %.3g, more than %g\n", where, s->max_difference,
+                       l->max_difference);
+        if (is_below(top1, l->min_top1))
+            buf_printf(why, "%stop-1 agreement %.4f (%lld of %lld positions) is below %g\n", where, top1,
+                       (long long)s->n_agreed, (long long)s->n_counted, l->min_top1);
+    }
+    if (side == &k->sides[0])
+        check_layers_judge(k->layers, l, why);
+}
+
+/* What is outside the limits, one sentence a line; empty: nothing. A second form with the same bits says nothing new. */
+static void judge(const struct check *k, struct buf *why)
+{
+    for (int i = 0; i < k->n_sides; i++)
+        if (i == 0 || k->n_same < k->n_positions)
+            judge_side(k, &k->sides[i], why);
+}
+
+static const char *verdict(const struct check *k, const struct buf *why, const char *fail)
+{
+    return why->n ? fail : k->n_sides > 0 && k->limits.has_verdict ? "pass" : "none";
+}
+
+static bool decode_generated(const struct check *k, struct buf *text, struct err *e)
+{
+    return !k->tokenizer ||
+           tokenizer_decode(k->tokenizer, k->ids.p + k->n_prompt, k->ids.n - k->n_prompt, false, text, e);
+}
+
+static void put_number(struct buf *b, const char *key, double v)
+{
+    buf_printf(b, "\"%s\": ", key);
+    json_put_double(b, v);
+}
+
+static void put_bool(struct buf *b, const char *key, bool v)
+{
+    buf_printf(b, "\"%s\": %s", key, v ? "true" : "false");
+}
+
+/* One key after the other with the separators of one object. */
+#define PUT_NUMBER(b, key, v) (put_number(b, key, v), buf_puts(b, ", "))
+
+static void put_json_position(struct buf *b, const struct position *p, double margin)
+{
+    buf_printf(b, "{\"position\": %lld, \"token\": %d, \"reference_top\": %d, \"package_top\": ",
+               (long long)p->position, p->token, p->d.reference_top);
+    if (p->d.other_finite)
+        buf_printf(b, "%d, ", p->d.other_top);
+    else
+        buf_puts(b, "null, ");
+    PUT_NUMBER(b, "margin", p->d.margin);
+    PUT_NUMBER(b, "cosine", p->d.cosine);
+    PUT_NUMBER(b, "kl", p->d.kl);
+    PUT_NUMBER(b, "max_abs_difference", p->d.max_difference);
+    put_bool(b, "top1_agrees", p->d.other_finite && p->d.other_top == p->d.reference_top);
+    buf_puts(b, ", ");
+    put_bool(b, "top1_counted", p->d.margin > margin);
+    buf_putc(b, '}');
+}
+
+static void put_json_ids(struct buf *b, const char *key, const int32_t *ids, size_t n)
+{
+    buf_printf(b, "\"%s\": [", key);
+    for (size_t i = 0; i < n; i++)
+        buf_printf(b, i ? ", %d" : "%d", ids[i]);
+    buf_puts(b, "], ");
+}
+
+static void put_json_summary(struct buf *b, const struct check *k, const struct summary *s)
+{
+    bool none = s->n_not_finite == k->n_positions;
+    buf_printf(b, "{\"positions\": %lld, \"not_finite\": %lld, ", (long long)k->n_positions,
+               (long long)s->n_not_finite);
+    PUT_NUMBER(b, "min_cosine", s->min_cosine);
+    PUT_NUMBER(b, "mean_cosine", s->mean_cosine);
+    PUT_NUMBER(b, "mean_kl", s->mean_kl);
+    PUT_NUMBER(b, "max_kl", none ? NAN : s->max_kl);
+    PUT_NUMBER(b, "max_abs_difference", none ? NAN : s->max_difference);
+    buf_printf(b, "\"top1_counted\": %lld, \"top1_agreed\": %lld, ", (long long)s->n_counted,
+               (long long)s->n_agreed);
+    put_number(b, "top1_agreement", s->n_counted ? (double)s->n_agreed / (double)s->n_counted : NAN);
+    buf_putc(b, '}');
+}
+
+static void put_json_limits(struct buf *b, const struct check_limits *l)
+{
+    buf_puts(b, "\"limits\": {\"of\": ");
+    json_put_string(b, l->what, strlen(l->what));
+    buf_puts(b, ", ");
+    PUT_NUMBER(b, "min_cosine", l->min_cosine);
+    PUT_NUMBER(b, "min_layer_cosine", l->min_layer_cosine);
+    PUT_NUMBER(b, "min_added_cosine", l->min_added_cosine);
+    PUT_NUMBER(b, "min_gain", l->min_gain);
+    PUT_NUMBER(b, "max_gain", l->max_gain);
+    PUT_NUMBER(b, "max_mean_kl", l->max_mean_kl);
+    PUT_NUMBER(b, "max_abs_difference", l->max_difference);
+    PUT_NUMBER(b, "min_top1_agreement", l->min_top1);
+    put_number(b, "top1_margin", l->margin);
+    buf_puts(b, "},\n ");
+}
+
+/* Everything that needs a reference. */
+static bool put_json_compared(struct buf *b, const struct check *k, struct err *e)
+{
+    const struct side *side = &k->sides[0];
+    put_json_ids(b, "generated", k->ids.p + k->n_prompt, k->ids.n - k->n_prompt);
+    if (k->tokenizer) {
+        struct buf text;
+        buf_init(&text, REPORT_BYTES_MAX);
+        bool ok = decode_generated(k, &text, e);
+        buf_puts(b, "\"text\": ");
+        json_put_string(b, text.p ? text.p : "", text.n);
+        buf_puts(b, ", ");
+        buf_fini(&text);
+        if (!ok)
+            return false;
+    }
+    buf_puts(b, "\n \"positions\": [\n  ");
+    for (int64_t i = 0; i < k->n_positions; i++) {
+        buf_puts(b, i ? ",\n  " : "");
+        put_json_position(b, &side->positions[i], k->limits.margin);
+    }
+    buf_puts(b, "],\n \"summary\": ");
+    put_json_summary(b, k, &side->summary);
+    if (k->n_sides > 1) {
+        buf_printf(b, ",\n \"other_form\": {\"form\": \"%s\", \"same_bits\": %lld, \"summary\": ",
+                   k->sides[1].form, (long long)k->n_same);
+        put_json_summary(b, k, &k->sides[1].summary);
+        buf_putc(b, '}');
+    }
+    buf_puts(b, ",\n ");
+    put_json_limits(b, &k->limits);
+    if (k->with_layers)
+        check_layers_put_json(k->layers, b);
+    return true;
+}
+
+static bool put_json(struct buf *b, const struct check *k, const struct buf *why, struct err *e)
+{
+    const struct model *m = k->model;
+    buf_puts(b, "{\"schema\": 1, \"package\": ");
+    json_put_string(b, m->package->path, strlen(m->package->path));
+    if (k->reference) {
+        buf_puts(b, ", \"checkpoint\": ");
+        json_put_string(b, k->checkpoint, strlen(k->checkpoint));
+    }
+    buf_printf(b, ", \"form\": \"%s\", \"prompt_tokens\": %zu, \"prefill_calls\": %lld,\n ",
+               package_form(m->package), k->n_prompt,
+               (long long)(m->has_prefill ? (int64_t)k->n_prompt / m->batch_size : 0));
+    put_json_ids(b, "prompt", k->ids.p, k->n_prompt);
+    if (k->reference && !put_json_compared(b, k, e))
+        return false;
+    if (k->bench)
+        check_bench_put_json(&k->measured, b);
+    buf_puts(b, "\"failures\": [");
+    const char *line = why->n ? why->p : "";
+    for (bool is_first = true; *line; is_first = false) {
+        size_t n = strcspn(line, "\n");
+        buf_puts(b, is_first ? "" : ", ");
+        json_put_string(b, line, n);
+        line += n + (line[n] == '\n');
+    }
+    buf_printf(b, "], \"verdict\": \"%s\"}\n", verdict(k, why, "fail"));
+    return true;
+}
+
+static void put_table(struct buf *b, const struct check *k)
+{
+    buf_puts(b, "position   token  reference  package    margin      cosine        KL  max diff\n");
+    for (int64_t i = 0; i < k->n_positions; i++) {
+        const struct position *p = &k->sides[0].positions[i];
+        const struct logits_difference *d = &p->d;
+        buf_printf(b, "%8lld %7d  %9d ", (long long)p->position, p->token, d->reference_top);
+        if (!d->other_finite) {
+            buf_printf(b, "%8s %9.4f  not finite\n", "-", d->margin);
+            continue;
+        }
+        const char *note = d->other_top == d->reference_top ? ""
+                           : d->margin > k->limits.margin   ? "  other token"
+                                                            : "  other token, within the margin";
+        buf_printf(b, "%8d %9.4f  %.8f %9.2e %9.4f%s\n", d->other_top, d->margin, d->cosine, d->kl,
+                   d->max_difference, note);
+    }
+}
+
+static void put_limits(struct buf *b, const struct check_limits *l)
+{
+    const struct {
+        const char *what;
+        double limit;
+    } rows[] = {{"cosine >=", l->min_cosine},
+                {"mean KL <=", l->max_mean_kl},
+                {"top-1 >=", l->min_top1},
+                {"difference <=", isfinite(l->max_difference) ? l->max_difference : NAN},
+                {"layers' cosine >=", l->min_layer_cosine},
+                {"of what they add >=", l->min_added_cosine},
+                {"gain >=", l->min_gain},
+                {"gain <=", l->max_gain}};
+    const char *separator = ": ";
+    buf_printf(b, "limits of %s", l->what);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (isnan(rows[i].limit))
+            continue;
+        buf_printf(b, "%s%s %.10g", separator, rows[i].what, rows[i].limit);
+        separator = ", ";
+    }
+    buf_putc(b, '\n');
+}
+
+static void put_report_summary(struct buf *b, const struct check *k)
+{
+    const struct summary *s = &k->sides[0].summary;
+    const struct check_limits *l = &k->limits;
+    const struct model *m = k->model;
+    buf_printf(b, "%lld positions after a prompt of %zu tokens", (long long)k->n_positions, k->n_prompt);
+    if (m->has_prefill && (int64_t)k->n_prompt < m->batch_size)
+        buf_printf(b, " (prefill was not run: its batch is %lld)", (long long)m->batch_size);
+    buf_printf(b, "\nform: .%s", k->sides[0].form);
+    if (k->n_sides > 1 && k->n_same == k->n_positions)
+        buf_printf(b, "; .%s gives the same bits", k->sides[1].form);
+    else if (k->n_sides > 1)
+        buf_printf(
+            b,
+            "; .%s differs at %lld positions: cosine lowest %.8f, mean KL %.3g, largest difference %.4f "
+            "from the reference",
+            k->sides[1].form, (long long)(k->n_positions - k->n_same), k->sides[1].summary.min_cosine,
+            k->sides[1].summary.mean_kl, k->sides[1].summary.max_difference);
+    buf_putc(b, '\n');
+    if (s->n_not_finite < k->n_positions)
+        buf_printf(b,
+                   "cosine: lowest %.8f, mean %.8f\nKL divergence: mean %.3g, largest %.3g\n"
+                   "largest difference of a logit: %.4f\n",
+                   s->min_cosine, s->mean_cosine, s->mean_kl, s->max_kl, s->max_difference);
+    check_layers_put_worst(k->layers, b);
+    buf_printf(b, "top-1: %lld of %lld positions where the reference leads by more than %g\n",
+               (long long)s->n_agreed, (long long)s->n_counted, l->margin);
+    if (l->has_verdict)
+        put_limits(b, l);
+    else
+        buf_printf(b, "no limits for %s: a right package is as far from its checkpoint as a wrong one\n",
+                   l->what);
+}
+
+static bool put_report(struct buf *b, const struct check *k, const struct buf *why, struct err *e)
+{
+    if (k->reference) {
+        if (k->with_layers)
+            check_layers_put_table(k->layers, b);
+        put_table(b, k);
+        if (k->tokenizer && k->ids.n > k->n_prompt) {
+            struct buf text;
+            buf_init(&text, REPORT_BYTES_MAX);
+            bool ok = decode_generated(k, &text, e);
+            buf_puts(b, "generated: ");
+            json_put_string(b, text.p ? text.p : "", text.n);
+            buf_putc(b, '\n');
+            buf_fini(&text);
+            if (!ok)
+                return false;
+        }
+        put_report_summary(b, k);
+    }
+    if (k->bench)
+        check_bench_put_text(&k->measured, b);
+    buf_printf(b, "verdict: %s\n",
+               !k->reference                       ? "none (nothing is compared without --hf)"
+               : !k->limits.has_verdict && !why->n ? "none (no verdict at this width)"
+                                                   : verdict(k, why, "FAIL"));
+    return true;
+}
+
+bool check_report(const struct check *k, struct err *e)
+{
+    struct buf out, why;
+    buf_init(&out, REPORT_BYTES_MAX);
+    buf_init(&why, REPORT_BYTES_MAX);
+    judge(k, &why);
+    bool ok = k->json ? put_json(&out, k, &why, e) : put_report(&out, k, &why, e);
+    if (ok && out.failed)
+        ok = err_set(e, ERR_LIMIT, "the report is larger than %zu bytes", REPORT_BYTES_MAX);
+    if (ok) {
+        cli_put_json(out.p, out.n);
+        ok = cli_flush(e);
+    }
+    /* The verdict stands, also when whoever reads the report has closed it. */
+    if ((ok || e->code == ERR_CLOSED) && why.n) {
+        buf_clear(&out);
+        for (size_t i = 0; i + 1 < why.n; i++) {
+            buf_putc(&out, why.p[i] == '\n' ? ';' : why.p[i]);
+            if (why.p[i] == '\n')
+                buf_putc(&out, ' ');
+        }
+        ok = err_set(e, ERR_MISMATCH, "%s is outside the limits: %s (limits of %s)", k->model->package->path,
+                     out.p, k->limits.what);
+    }
+    buf_fini(&out);
+    buf_fini(&why);
+    return ok;
+}
