@@ -112,7 +112,8 @@ static bool run_save(struct chat *chat, const char *argument, struct err *e)
         if (!chat->is_interactive)
             return err_set(e, ERR_USAGE, "/save: %s: exists already; /save --force FILE replaces it",
                            argument);
-        fprintf(stderr, "%s exists already. ", argument);
+        terminal_put(stderr, argument);
+        fputs(" exists already. ", stderr);
         if (!chat_ask(chat, "Replace it? [y/N] ", &replace, e))
             return false;
         if (!replace)

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/file.h"
+#include "base/terminal.h"
 #include "cli/chat.h"
 
 #define HISTORY_BYTES_MAX ((size_t)1 << 20)
@@ -125,10 +126,11 @@ bool chat_history_show(const struct chat *chat, int64_t n, struct err *e)
         if (begin > 0 && text[begin - 1] == '\n')
             n--;
     }
-    for (char *p = text + begin; p < text + bytes; p++)
-        if ((unsigned char)*p < 0x20 && *p != '\n' && *p != '\t')
-            *p = '?';
-    fwrite(text + begin, 1, bytes - begin, stderr);
+    struct buf shown;
+    buf_init(&shown, SIZE_MAX / 2);
+    terminal_append(&shown, text + begin, bytes - begin);
+    fwrite(shown.p ? shown.p : "", 1, shown.n, stderr);
+    buf_fini(&shown);
     free(text);
     return true;
 }

@@ -141,9 +141,9 @@ static int compare_counts(const void *a, const void *b)
     const struct count *x = a, *y = b;
     int xo = 0, yo = 0;
 
-    if (sscanf(x->key, "Ios%d.", &xo) != 1)
+    if (sscanf(x->key, "Ios%3d.", &xo) != 1)
         xo = 0;
-    if (sscanf(y->key, "Ios%d.", &yo) != 1)
+    if (sscanf(y->key, "Ios%3d.", &yo) != 1)
         yo = 0;
     return xo != yo ? yo - xo : strcmp(x->key, y->key);
 }

@@ -51,6 +51,10 @@ no_command "template --jsonl" bash -c "'$MILKIT' template tiny --jsonl <messages
 no_command "check" "$MILKIT" check tiny --hf "$tiny" --tokens "$ids" -n 4
 no_command "check --json" "$MILKIT" check tiny --hf "$tiny" --tokens "$ids" -n 4 --json
 no_command "plan" "$MILKIT" plan tiny
+export XDG_STATE_HOME=$SCRATCH/state
+printf '/system %s\n/system\nBut\n/tokens\n/history\n' "$evil" >typed.txt
+no_command "chat" bash -c "NO_COLOR=1 '$MILKIT' chat tiny --chat-template '$DATA/chat/keep.jinja' --greedy -n 2 <typed.txt"
+LC_ALL=C.UTF-8 grep -q "0;x.*b.*c.*d.*e.*f" shown.txt || fail "chat: /system shows nothing: $(cat shown.txt)"
 
 # ---- names of files: messages, tables, JSON ----
 mkdir names
