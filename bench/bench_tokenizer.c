@@ -4,7 +4,7 @@
  *
  * TEXT: plain files, or .jsonl files whose "text" members are taken. Their lines are mixed to 4 MB; a third of them is
  * cut at random places, so that not every word was met before. */
-// links: text
+// links: tokenizer
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +13,8 @@
 
 #include "base/file.h"
 #include "format/json.h"
-#include "text/json_line.h"
-#include "text/tokenizer.h"
+#include "format/json_line.h"
+#include "tokenizer/tokenizer.h"
 
 #define TEXT_BYTES ((size_t)4 << 20)
 #define ROUNDS 5

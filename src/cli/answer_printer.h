@@ -3,7 +3,7 @@
 #define MILKIT_CLI_ANSWER_PRINTER_H
 
 #include "base/buf.h"
-#include "text/chat.h"
+#include "chat/chat.h"
 
 struct answer_printer {
     bool is_terminal, has_color, shows_thinking;

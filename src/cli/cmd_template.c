@@ -5,7 +5,7 @@
 #include "base/file.h"
 #include "cli/cli.h"
 #include "format/json.h"
-#include "text/chat.h"
+#include "chat/chat.h"
 
 #define SYNOPSIS "DIR [OPTIONS] < messages.json"
 #define TEXT_BYTES_MAX ((size_t)1 << 30)

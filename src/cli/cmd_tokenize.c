@@ -5,8 +5,8 @@
 #include "base/file.h"
 #include "cli/cli.h"
 #include "cli/vocabulary.h"
-#include "text/json_line.h"
-#include "text/tokenizer.h"
+#include "format/json_line.h"
+#include "tokenizer/tokenizer.h"
 
 #define SYNOPSIS "DIR [TEXT] [OPTIONS]"
 #define TEXT_BYTES_MAX ((size_t)1 << 30)

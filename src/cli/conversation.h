@@ -9,7 +9,7 @@
 
 #include "cli/answer_printer.h"
 #include "cli/generate.h"
-#include "text/chat.h"
+#include "chat/chat.h"
 
 #define MESSAGE_BYTES_MAX ((size_t)64 << 20)
 

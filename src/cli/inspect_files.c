@@ -6,7 +6,7 @@
 #include "format/blob.h"
 #include "format/meta.h"
 #include "format/safetensors.h"
-#include "text/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 #define CONFIG_BYTES_MAX ((size_t)16 << 20)
 

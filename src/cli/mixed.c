@@ -9,7 +9,7 @@
 #include "base/pool.h"
 #include "cli/cli.h"
 #include "reference/reference.h"
-#include "text/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 #define TEXT_BYTES_MAX ((size_t)64 << 20)
 #define CODES_AT_ONCE 1024

@@ -6,7 +6,7 @@
 
 #include "base/file.h"
 #include "format/meta.h"
-#include "text/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 struct package {
     char *path; /* the folder */

@@ -1,9 +1,9 @@
-// links: text
+// links: chat
 /* Any bytes as a template with variables, split at the first NUL byte: text or an error, within small limits; parts cover
  * the text. And any bytes as a model's answer, taken apart in two ways that must agree. */
 #include <stdlib.h>
 #include <string.h>
-#include "text/chat.h"
+#include "chat/chat.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,11 +1,11 @@
 /* Any bytes as the files beside a tokenizer.json, one behind the other with 0xFF between: tokenizer_config.json,
  * special_tokens_map.json, added_tokens.json. With what is accepted a small tokenizer must load, encode and decode. */
-// links: text
+// links: tokenizer
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "text/tokenizer_parts.h"
+#include "tokenizer/tokenizer_internal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,9 +1,9 @@
 /* Any bytes as a tokenizer.json; what is accepted must encode and decode without trouble. */
-// links: text
+// links: tokenizer
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "text/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,11 +1,11 @@
 /* Any bytes as text, and as ids, for a real tokenizer: text that NFC leaves alone comes back (broken bytes as
  * U+FFFD), and a stream gives what decoding the whole gives, in well-formed pieces. */
-// links: text
+// links: tokenizer
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "text/tokenizer_parts.h"
+#include "tokenizer/tokenizer_internal.h"
 #include "base/utf8.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

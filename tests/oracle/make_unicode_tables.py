@@ -1,8 +1,8 @@
 """Asks the tokenizers library (0.23.3) for what it knows of every code point, and writes it down:
 
-    src/text/unicode_category_table.h    general categories (16.0) and what NFC may touch, some scripts
-    src/text/unicode_normal_table.h      combining classes, decompositions and compositions (9.0)
-    src/text/unicode_case_table.h        what only NFKC takes apart (9.0), lower case
+    src/unicode/unicode_category_table.h    general categories (16.0) and what NFC may touch, some scripts
+    src/unicode/unicode_normal_table.h      combining classes, decompositions and compositions (9.0)
+    src/unicode/unicode_case_table.h        what only NFKC takes apart (9.0), lower case
     tests/data/unicode/classes.txt       classes of the library's patterns, as runs of code points
     tests/data/unicode/sweep.jsonl       checksums of what normalizers and pre-tokenizers make of every code point
 
@@ -121,7 +121,7 @@ def category_table(path, category, unsafe, scripts):
     for name in SCRIPTS:
         ranges = ["0x%x,0x%x" % tuple(run) for run in runs(scripts[name])]
         body += "\n" + c_array("uint32_t", "script_" + name.lower(), ranges)
-    write_header(path, "MILKIT_TEXT_UNICODE_CATEGORY_TABLE_H",
+    write_header(path, "MILKIT_UNICODE_UNICODE_CATEGORY_TABLE_H",
                  "General categories of Unicode 16.0; the flag is set where NFC (9.0) may change a character or what\n"
                  " * is before it. Scripts are pairs of first and last code point.", body)
 
@@ -199,14 +199,14 @@ def normal_tables(path, classes, made_of, compat, lower, punctuation):
                    if len(parts) == 2 and nfc.normalize_str(chr(cp)) == chr(cp))
     body += "\n/* Those that NFC puts together again, sorted by what they are made of. */\n"
     body += c_array("uint16_t", "compositions", [str(i) for _, i in pairs])
-    write_header(path + "unicode_normal_table.h", "MILKIT_TEXT_UNICODE_NORMAL_TABLE_H",
+    write_header(path + "unicode_normal_table.h", "MILKIT_UNICODE_UNICODE_NORMAL_TABLE_H",
                  "Normal forms of Unicode 9.0, without Hangul.", body)
     body = "/* First and last of those that only NFKC and NFKD take apart. */\n"
     body += c_array("uint32_t", "compat_runs", ["%d,%d" % tuple(run) for run in runs(compat)])
     body += "\n/* first, last, step (0: only one), what to add */\n"
     body += c_array("int32_t", "lower_runs", [",".join(map(str, run)) for run in case_runs(lower)])
     body += punctuation_table(punctuation)
-    write_header(path + "unicode_case_table.h", "MILKIT_TEXT_UNICODE_CASE_TABLE_H",
+    write_header(path + "unicode_case_table.h", "MILKIT_UNICODE_UNICODE_CASE_TABLE_H",
                  "Compatibility (Unicode 9.0), lower case, and punctuation (Unicode 8.0).", body)
 
 
@@ -278,8 +278,8 @@ def main():
     lowercase = normalizers.Lowercase()
     lower = {cp: lowercase.normalize_str(chr(cp)) for cp in ALL if lowercase.normalize_str(chr(cp)) != chr(cp)}
     assert [cp for cp, text in lower.items() if len(text) > 1] == [0x130]
-    category_table(root + "/src/text/unicode_category_table.h", category, unsafe, scripts)
-    normal_tables(root + "/src/text/", classes, made_of, compat, lower, members(pre_tokenizers.Punctuation("removed")))
+    category_table(root + "/src/unicode/unicode_category_table.h", category, unsafe, scripts)
+    normal_tables(root + "/src/unicode/", classes, made_of, compat, lower, members(pre_tokenizers.Punctuation("removed")))
     found = {name: {cp for cp in category if category[cp] == name} for name in CATEGORIES}
     for name in ["L", "N", "M"]:
         found[name] = of_pattern(r"\p{%s}" % name)

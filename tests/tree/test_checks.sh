@@ -19,7 +19,11 @@ expect() {
         n_bad=$((n_bad + 1))
     fi
 }
+# The folders are those of the tree itself.
 includes() {
+    mkdir -p tree/docs
+    [ -f tree/CMakeLists.txt ] || cp "$source/CMakeLists.txt" tree
+    [ -f tree/docs/architecture.md ] || cp "$source/docs/architecture.md" tree/docs
     expect "$1" "$2" bash "$source/tests/tree/check_includes.sh" "$folder/tree"
 }
 # put FILE LINE: a fresh tree with one file
@@ -48,9 +52,24 @@ includes 1 'an internal header of another folder'
 put src/engine/a.c '#include "engine/engine_int.h"'
 includes 0 "0 violations"
 put src/misc/a.c 'int x;'
-includes 1 'src/misc: not in the table of folders'
+includes 1 'src/misc: CMakeLists.txt has no milkit_folder(misc)'
 put src/base/readme 'nothing'
 includes 1 'no source files found'
+# edit FILE SCRIPT: a file of the tree beside a good source file, changed by sed
+edit() {
+    put src/mil/a.c 'int x;'
+    mkdir -p tree/docs
+    sed -E "$2" "$source/$1" >"tree/$1"
+    ! cmp -s "$source/$1" "tree/$1"
+}
+edit CMakeLists.txt 's/(folder\(arch USES base format) mil/\1/'
+includes 1 'docs/architecture.md: arch may include base format mil, CMakeLists.txt says base format'
+edit CMakeLists.txt 's/(folder\(cli USES base) format/\1/'
+includes 1 'docs/architecture.md: cli may include'
+edit docs/architecture.md '/^\| quant /d'
+includes 1 'docs/architecture.md: no row for the folder quant'
+edit docs/architecture.md 's/^\| quant /| quantity /'
+includes 1 'docs/architecture.md: a row for quantity'
 
 if command -v git >/dev/null; then
     words() {

@@ -1,12 +1,12 @@
 /* The reference against the numbers that the published model code gave for checkpoints of every family. */
-// links: text
+// links: tokenizer
 #include "support.h"
 #include <math.h>
 #include "format/safetensors.h"
 #include "format/json.h"
 #include "reference/compare.h"
 #include "reference/reference.h"
-#include "text/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 #define MODELS MILKIT_TEST_DATA "/models/"
 /* Float32 programs that sum in another order differ by less than this on these checkpoints. */
