@@ -42,6 +42,7 @@ struct pool {
     pool_fn fn;
     void *ctx;
     atomic_bool stop;
+    atomic_bool is_taken; /* by a pool_run */
     alignas(64) atomic_int remaining;
     alignas(64) atomic_int caller_sleeps;
     pthread_mutex_t mutex;
@@ -222,6 +223,7 @@ bool pool_new(struct pool **out, int n_threads, struct err *e)
     atomic_init(&p->sleepers, 0);
     atomic_init(&p->remaining, 0);
     atomic_init(&p->caller_sleeps, 0);
+    atomic_init(&p->is_taken, false);
     pthread_mutex_init(&p->mutex, NULL);
     pthread_cond_init(&p->work, NULL);
     pthread_cond_init(&p->done, NULL);
@@ -283,8 +285,10 @@ int pool_threads(const struct pool *p)
 
 void pool_run(struct pool *p, pool_fn fn, void *ctx)
 {
-    if (p->n_threads == 1) {
-        fn(ctx, 0, 1);
+    bool was_taken = p->n_threads > 1 && atomic_exchange_explicit(&p->is_taken, true, memory_order_acquire);
+    if (p->n_threads == 1 || was_taken) {
+        for (int i = 0; i < p->n_threads; i++)
+            fn(ctx, i, p->n_threads);
         return;
     }
     p->fn = fn;
@@ -293,6 +297,7 @@ void pool_run(struct pool *p, pool_fn fn, void *ctx)
     announce(p);
     fn(ctx, 0, p->n_threads);
     wait_for_workers(p);
+    atomic_store_explicit(&p->is_taken, false, memory_order_release);
 }
 
 void pool_split(int64_t n, int64_t grain, int i, int n_threads, int64_t *begin, int64_t *end)

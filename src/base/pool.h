@@ -1,10 +1,12 @@
-/* A pool of threads for one caller: fixed workers, static split, a barrier at the end of each run.
+/* A pool of threads: fixed workers, static split, a barrier at the end of each run.
  *
  * pool_run calls fn(ctx, i, n) for i = 0 .. n-1, i = 0 on the calling thread, and returns when all are done.
  * The others have threads of their own, but what a worker has not begun when the caller is done with its part, the
  * caller does too: calls must not wait for each other.
  * Workers spin for some microseconds after a run and then sleep. What a worker computes must not depend on n:
- * that is how results stay the same for any thread count. One pool_run at a time, never from inside a run.
+ * that is how results stay the same for any thread count. Several threads may call pool_run at once: the workers serve
+ * one of them, and the others do all parts of their runs themselves, so nobody waits for another's work. Never from inside
+ * a run.
  */
 #ifndef MILKIT_BASE_POOL_H
 #define MILKIT_BASE_POOL_H

@@ -216,13 +216,59 @@ static void test_caller_helps(void **state)
     pool_free(p);
 }
 
+struct one_caller {
+    struct pool *pool;
+    int64_t sum; /* of all runs */
+};
+
+static void add_part(void *ctx, int i, int n)
+{
+    int64_t begin, end, *parts = ctx;
+    pool_split(1000, 1, i, n, &begin, &end);
+    parts[i] = 0;
+    for (int64_t k = begin; k < end; k++)
+        parts[i] += k;
+}
+
+static void *call_often(void *arg)
+{
+    struct one_caller *c = arg;
+    for (int r = 0; r < 2000; r++) {
+        int64_t parts[3];
+        pool_run(c->pool, add_part, parts);
+        c->sum += parts[0] + parts[1] + parts[2];
+    }
+    return NULL;
+}
+
+/* Each run is whole, whoever else runs at the same time. */
+static void test_several_callers(void **state)
+{
+    (void)state;
+    enum { N = 4 };
+    struct pool *p = NULL;
+    struct one_caller callers[N];
+    pthread_t threads[N];
+    ASSERT_OK(pool_new(&p, 3, e));
+    for (int i = 0; i < N; i++) {
+        callers[i] = (struct one_caller){.pool = p};
+        assert_int_equal(pthread_create(&threads[i], NULL, call_often, &callers[i]), 0);
+    }
+    for (int i = 0; i < N; i++) {
+        pthread_join(threads[i], NULL);
+        assert_true(callers[i].sum == (int64_t)2000 * 499500);
+    }
+    pool_free(p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_many_runs),     cmocka_unit_test(test_wakes_sleepers),
-        cmocka_unit_test(test_caller_sleeps), cmocka_unit_test(test_free_without_run),
-        cmocka_unit_test(test_thread_counts), cmocka_unit_test(test_workers_leave_signals_alone),
-        cmocka_unit_test(test_split),         cmocka_unit_test(test_caller_helps),
+        cmocka_unit_test(test_many_runs),       cmocka_unit_test(test_wakes_sleepers),
+        cmocka_unit_test(test_caller_sleeps),   cmocka_unit_test(test_free_without_run),
+        cmocka_unit_test(test_thread_counts),   cmocka_unit_test(test_workers_leave_signals_alone),
+        cmocka_unit_test(test_split),           cmocka_unit_test(test_caller_helps),
+        cmocka_unit_test(test_several_callers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
