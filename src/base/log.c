@@ -15,16 +15,25 @@ double clock_seconds(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-PRINTF_LIKE(3, 0) static void say(struct log *l, const char *kind, const char *fmt, va_list args)
+PRINTF_LIKE(3, 0) static void say(struct log *l, enum log_level level, const char *fmt, va_list args)
 {
     char text[2048];
     if (vsnprintf(text, sizeof text, fmt, args) < 0)
         return;
     terminal_defuse(text, false);
+    if (l->sink) {
+        l->sink(l->context, level, text);
+        return;
+    }
     /* A progress line may stand there; it comes back with its next update. */
     const char *clear = isatty(fileno(l->stream)) ? "\r\033[K" : "";
-    fprintf(l->stream, "%smilkit: %s%s\n", clear, kind, text);
+    fprintf(l->stream, "%smilkit: %s%s\n", clear, level == LOG_WARN ? "warning: " : "", text);
     fflush(l->stream);
+}
+
+static bool is_heard(const struct log *l, enum log_level level)
+{
+    return (l->stream || l->sink) && l->level >= level;
 }
 
 void log_warn(struct log *l, const char *fmt, ...)
@@ -32,37 +41,44 @@ void log_warn(struct log *l, const char *fmt, ...)
     if (!l)
         return;
     __atomic_fetch_add(&l->n_warnings, 1, __ATOMIC_RELAXED);
-    if (!l->stream || l->level < LOG_WARN)
+    if (!is_heard(l, LOG_WARN))
         return;
     va_list args;
     va_start(args, fmt);
-    say(l, "warning: ", fmt, args);
+    say(l, LOG_WARN, fmt, args);
     va_end(args);
 }
 
 void log_info(struct log *l, const char *fmt, ...)
 {
-    if (!l || !l->stream || l->level < LOG_INFO)
+    if (!l || !is_heard(l, LOG_INFO))
         return;
     va_list args;
     va_start(args, fmt);
-    say(l, "", fmt, args);
+    say(l, LOG_INFO, fmt, args);
     va_end(args);
 }
 
 void log_debug(struct log *l, const char *fmt, ...)
 {
-    if (!l || !l->stream || l->level < LOG_DEBUG)
+    if (!l || !is_heard(l, LOG_DEBUG))
         return;
     va_list args;
     va_start(args, fmt);
-    say(l, "", fmt, args);
+    say(l, LOG_DEBUG, fmt, args);
     va_end(args);
+}
+
+void log_stop(struct log *l)
+{
+    atomic_store_explicit(&l->is_stopped, true, memory_order_relaxed);
 }
 
 bool log_cancelled(const struct log *l, struct err *e)
 {
-    if (!l || !l->cancel || !*l->cancel)
+    if (!l || !((l->cancel && atomic_load_explicit(l->cancel, memory_order_relaxed)) ||
+                (l->cancel_also && atomic_load_explicit(l->cancel_also, memory_order_relaxed)) ||
+                atomic_load_explicit(&l->is_stopped, memory_order_relaxed)))
         return false;
     err_set(e, ERR_CANCELLED, "interrupted");
     return true;
@@ -72,15 +88,15 @@ void progress_begin(struct progress *p, struct log *l, const char *label, const 
                     double units_per_count, double total_count)
 {
     memset(p, 0, sizeof *p);
-    if (l && l->stream && l->level >= LOG_INFO)
-        p->log = l;
+    p->log = l;
+    p->is_shown = l && (l->on_progress || (l->stream && l->level >= LOG_INFO));
     snprintf(p->label, sizeof p->label, "%s", label);
     p->unit = unit;
     p->units_per_count = units_per_count;
     p->total = total_count * units_per_count;
     p->start_s = clock_seconds();
     p->last_s = p->start_s;
-    p->is_terminal = p->log && isatty(fileno(p->log->stream));
+    p->is_terminal = p->is_shown && !l->on_progress && isatty(fileno(l->stream));
 }
 
 static void format_left(char *out, size_t room, double seconds)
@@ -95,13 +111,18 @@ static void format_left(char *out, size_t room, double seconds)
 
 void progress_update(struct progress *p, double done_count, const char *detail)
 {
-    if (!p->log)
+    if (!p->is_shown)
         return;
     double now = clock_seconds();
-    if (now - p->last_s < (p->is_terminal ? 0.1 : 10.0))
+    if (now - p->last_s < (p->is_terminal || p->log->on_progress ? 0.1 : 10.0))
         return;
     p->last_s = now;
     double done = done_count * p->units_per_count;
+    if (p->log->on_progress) {
+        if (!p->log->on_progress(p->log->context, p, done, detail))
+            log_stop(p->log);
+        return;
+    }
     double seconds = now - p->start_s;
     double rate = seconds > 0 ? done / seconds : 0;
     char line[512];
@@ -134,7 +155,7 @@ void progress_update(struct progress *p, double done_count, const char *detail)
 
 void progress_end(struct progress *p)
 {
-    if (p->log && p->drawn) {
+    if (p->is_shown && p->drawn) {
         fputs("\r\033[K", p->log->stream);
         fflush(p->log->stream);
     }

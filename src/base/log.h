@@ -1,32 +1,43 @@
-/* What the user hears beside the product: messages and progress, always on one stream (stderr). */
+/* What the user hears beside the product: messages and progress, on one stream (stderr) or through an owner's functions. */
 #ifndef MILKIT_BASE_LOG_H
 #define MILKIT_BASE_LOG_H
 
-#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include "base/err.h"
 #include <stdint.h>
 
 enum log_level { LOG_QUIET = 0, LOG_WARN = 1, LOG_INFO = 2, LOG_DEBUG = 3 };
 
+struct progress;
+
 struct log {
-    FILE *stream; /* NULL: silent */
+    FILE *stream; /* NULL: silent, unless there is a sink */
     enum log_level level;
-    const volatile sig_atomic_t *cancel; /* set by a signal handler of the owner; may be NULL */
+    /* Set to ask for a stop: by a signal handler of the owner, or by another thread. Either may be NULL. */
+    const atomic_int *cancel, *cancel_also;
+    atomic_bool is_stopped; /* log_stop */
     int n_warnings;
+    /* Instead of the stream; each may be NULL. text is without a newline; false from on_progress stops the job. */
+    void (*sink)(void *context, enum log_level level, const char *text);
+    bool (*on_progress)(void *context, const struct progress *p, double done, const char *detail);
+    void *context; /* of both */
 };
 
 /* All accept NULL for the log. "milkit: warning: <text>", "milkit: <text>". */
 void log_warn(struct log *l, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void log_info(struct log *l, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void log_debug(struct log *l, const char *fmt, ...) PRINTF_LIKE(2, 3);
+/* Asks for a stop, as the flags do. */
+void log_stop(struct log *l);
 /* Did the user ask to stop? Then also sets ERR_CANCELLED ("interrupted") in *e (may be NULL). */
 bool log_cancelled(const struct log *l, struct err *e);
 
 /* One line about a long job: redrawn at most 10 times a second on a terminal, else one line every 10 seconds.
  * Shows label, done of total, rate and the estimated time left. */
 struct progress {
-    struct log *log; /* NULL: nothing is shown */
+    struct log *log; /* asked whether to stop; may be NULL */
+    bool is_shown;
     char label[64];
     const char *unit;       /* "MB", "tokens" */
     double total;           /* in units; 0: unknown */

@@ -1,13 +1,13 @@
-/* The wish that a long computation ends before its time: a flag that a signal handler sets, or an hour that has come. */
+/* The wish that a long computation ends before its time: a flag that somebody sets, or an hour that has come. */
 #ifndef MILKIT_BASE_STOP_H
 #define MILKIT_BASE_STOP_H
 
-#include <signal.h>
+#include <stdatomic.h>
 #include "base/err.h"
 
 struct stop {
-    const volatile sig_atomic_t *flag; /* not 0: stop; may be NULL */
-    double deadline;                   /* of clock_seconds; 0: none */
+    const atomic_int *flag, *also; /* either not 0: stop; may be NULL. Set by signal handlers or other threads */
+    double deadline;               /* of clock_seconds; 0: none */
 };
 
 /* Should the work stop? s may be NULL. Thread safe. */

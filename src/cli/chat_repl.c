@@ -4,6 +4,7 @@
  * Anything else that asks to stop, and any SIGINT away from a terminal, ends the program.
  */
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>

@@ -17,7 +17,7 @@ struct cli {
     const char *command; /* "convert" */
     struct log log;      /* stderr; level by -q, -v; cancel flag set by SIGINT and SIGTERM */
     /* The cancel flag itself, the number of the signal: a command that goes on after SIGINT clears it. */
-    volatile sig_atomic_t *stop_signal;
+    atomic_int *stop_signal;
     char *resolved[4]; /* what cli_resolve gave out; freed when the command has ended */
     int n_resolved;
 };

@@ -155,10 +155,8 @@ static bool generate(struct cli *c, struct run *r, struct model *m, struct token
         for (size_t i = 0; i < n_prompt; i++)
             if (!print_token(&printer, ids.p[i], e))
                 goto done;
-    progress_begin(&progress, n_prompt > PROGRESS_TOKENS ? &c->log : NULL, "prompt", "tokens", 1,
-                   (double)n_prompt);
-    if (n_prompt <= PROGRESS_TOKENS)
-        progress.log = NULL;
+    progress_begin(&progress, &c->log, "prompt", "tokens", 1, (double)n_prompt);
+    progress.is_shown = progress.is_shown && n_prompt > PROGRESS_TOKENS;
     double start = clock_seconds();
     bool fed = session_sync(s, ids.p, n_prompt, &progress, &reused, e);
     progress_end(&progress);

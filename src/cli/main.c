@@ -17,7 +17,7 @@
 #include "cli/frame.h"
 
 /* Writable globals, since a signal handler can't be given anything. */
-static volatile sig_atomic_t cancel_requested;
+static atomic_int cancel_requested;
 static atomic_flag is_ending = ATOMIC_FLAG_INIT;
 static bool stderr_is_terminal;
 

@@ -125,6 +125,8 @@ struct engine_state_entry *engine_state_find(struct engine_state *s, const char 
 bool engine_run_new(struct engine_run **out, const struct engine_plan *p, int n_threads,
                     struct err *e) MUST_CHECK;
 void engine_run_free(struct engine_run *r); /* accepts NULL */
+/* Asked instead of the plan's while this run goes on; must outlive it. */
+void engine_run_set_stop(struct engine_run *r, const struct stop *stop);
 /* The run's own buffer of input i: float or int32 [n_elems]. */
 void *engine_input(struct engine_run *r, int i);
 /* Uses a buffer of the caller instead (an output of another run); NULL goes back to the own one. */

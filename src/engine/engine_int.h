@@ -99,6 +99,7 @@ struct engine_plan {
 struct engine_run {
     const struct engine_plan *plan;
     const struct kernels *k;
+    const struct stop *stop;
     int n_threads;
     char *arena;
     char *scratch; /* [n_threads][plan->scratch_bytes] */
@@ -124,7 +125,7 @@ static inline void *run_scratch(const struct engine_run *r, int i_thread)
 /* For loops inside one part whose length is not bounded by memory: is it time to leave? i counts operations. */
 static inline bool run_stops(const struct engine_run *r, int64_t i)
 {
-    return (i & 0xfffff) == 0xfffff && stop_requested(r->plan->stop);
+    return (i & 0xfffff) == 0xfffff && stop_requested(r->stop);
 }
 void *state_data(const struct engine_state_entry *s); /* NULL: no function looks at it */
 void run_fail(struct engine_run *r, const struct step *s, const char *why);

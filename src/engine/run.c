@@ -120,6 +120,7 @@ bool engine_run_new(struct engine_run **out, const struct engine_plan *p, int n_
     *out = NULL;
     r->plan = p;
     r->k = p->kernels;
+    r->stop = p->stop;
     r->n_threads = n_threads;
     r->n_parts = 1;
     r->base = xcalloc((size_t)p->n_storages + 1, sizeof *r->base);
@@ -169,6 +170,11 @@ void engine_run_free(struct engine_run *r)
     free(r);
 }
 
+void engine_run_set_stop(struct engine_run *r, const struct stop *stop)
+{
+    r->stop = stop;
+}
+
 void *engine_input(struct engine_run *r, int i)
 {
     return r->own_input[i];
@@ -215,7 +221,7 @@ static void run_part(void *context, int i_thread, int n_threads)
     const struct call *call = context;
     struct engine_run *r = call->run;
     for (int i = 0; i < r->n_parts; i++) {
-        if (i > 0 && stop_requested(r->plan->stop))
+        if (i > 0 && stop_requested(r->stop))
             return;
         call->step->run(call->step, r, i_thread * r->n_parts + i, n_threads * r->n_parts);
     }
@@ -271,8 +277,8 @@ bool engine_execute(struct engine_run *r, struct engine_state *state, struct poo
             pool_run(pool, run_part, &call);
         if (r->measure)
             r->step_seconds[i] += clock_seconds() - start;
-        if (stop_requested(p->stop))
-            return stop_error(p->stop, e);
+        if (stop_requested(r->stop))
+            return stop_error(r->stop, e);
         if (atomic_load_explicit(&r->failed, memory_order_relaxed))
             return err_set(e, ERR_FAILED, "function %s, %s%s(%s): %s", p->function, s->label ? s->label : "",
                            s->label ? " " : "", s->name, r->failed_why);

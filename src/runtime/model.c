@@ -482,8 +482,10 @@ bool model_open(struct model **out, const char *path, const struct model_options
         goto done;
     }
     struct engine_limits limits; /* only read here: a wrong one is no fault of the package */
+    m->pool = options->pool;
+    m->owns_pool = !m->pool;
     if (!engine_limits_of(NULL, &limits, e) || !package_open(&m->package, path, e) ||
-        !pool_new(&m->pool, options->n_threads, e))
+        (m->owns_pool && !pool_new(&m->pool, options->n_threads, e)))
         goto done;
     if (options->other_form)
         package_take_other_form(m->package);
@@ -535,7 +537,8 @@ void model_close(struct model *m)
     for (int f = 0; f < MODEL_FUNCTIONS; f++)
         free(m->logits[f].outputs);
     free(m->part_begin);
-    pool_free(m->pool);
+    if (m->owns_pool)
+        pool_free(m->pool);
     package_close(m->package);
     free(m);
 }

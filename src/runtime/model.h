@@ -10,7 +10,8 @@
 #include "runtime/package.h"
 
 struct model_options {
-    int n_threads; /* 0: all processors */
+    int n_threads;     /* 0: all processors */
+    struct pool *pool; /* to use, and which outlives the model; NULL: one of its own, of n_threads */
     enum engine_precision precision;
     /* The chunks also return what each layer leaves, for session_watch. Changes no result. */
     bool watch_layers;
@@ -49,6 +50,7 @@ struct model_logits {
 struct model {
     struct package *package;
     struct pool *pool;
+    bool owns_pool;
     const struct kernels *kernels;
     struct model_part embeddings, head, *chunks;
     int n_chunks;

@@ -4,6 +4,15 @@
 #include <string.h>
 #include "runtime/session_int.h"
 
+static bool open_run(const struct session *s, struct engine_run **out, const struct engine_plan *plan,
+                     struct err *e)
+{
+    if (!engine_run_new(out, plan, pool_threads(s->model->pool), e))
+        return false;
+    engine_run_set_stop(*out, &s->stop);
+    return true;
+}
+
 /* A function's runs of all chunks on the lane's buffers. first, per_layer: rows of the embeddings, or the ids. */
 static bool runs_open(struct session *s, struct lane *l, struct lane_runs *r, enum model_function f,
                       const void *first, const void *per_layer, struct err *e)
@@ -16,7 +25,7 @@ static bool runs_open(struct session *s, struct lane *l, struct lane_runs *r, en
     r->chunks = xcalloc((size_t)m->n_chunks, sizeof *r->chunks);
     for (int i = 0; i < m->n_chunks; i++) {
         const struct engine_plan *p = m->chunks[i].plans[f];
-        if (!engine_run_new(&r->chunks[i], p, pool_threads(m->pool), e) || !engine_state_add(s->state, p, e))
+        if (!open_run(s, &r->chunks[i], p, e) || !engine_state_add(s->state, p, e))
             return false;
         struct engine_run *run = r->chunks[i];
         const struct {
@@ -74,7 +83,7 @@ static bool lane_open(struct session *s, struct lane *l, bool prefill, struct er
         l->ids = xcalloc((size_t)l->n_tokens, sizeof *l->ids);
     } else {
         const struct engine_plan *embed = m->embeddings.plans[plain];
-        if (!engine_run_new(&l->embeddings, embed, pool_threads(m->pool), e))
+        if (!open_run(s, &l->embeddings, embed, e))
             return false;
         l->ids = engine_input(l->embeddings, engine_plan_find_input(embed, "input_ids"));
         l->hidden = engine_output(l->embeddings, engine_plan_find_output(embed, "hidden_states"));
@@ -109,6 +118,7 @@ bool session_new(struct session **out, struct model *m, struct err *e)
     bool ok = false;
     *out = NULL;
     s->model = m;
+    s->stop = m->stop;
     s->snapshot_bytes_max = (uint64_t)256 << 20;
     s->snapshot_tokens = 256;
     s->state = engine_state_new();
@@ -117,7 +127,7 @@ bool session_new(struct session **out, struct model *m, struct err *e)
     if (!lane_open(s, &s->infer, false, e) || (m->has_prefill && !lane_open(s, &s->prefill, true, e)))
         goto done;
     if (!m->is_monolithic) {
-        if (!engine_run_new(&s->head, m->head.plans[MODEL_INFER], pool_threads(m->pool), e))
+        if (!open_run(s, &s->head, m->head.plans[MODEL_INFER], e))
             goto done;
         s->i_head_input = engine_plan_find_input(m->head.plans[MODEL_INFER], "hidden_states");
     }
@@ -143,6 +153,12 @@ void session_free(struct session *s)
     free(s);
 }
 
+void session_set_stop(struct session *s, const atomic_int *flag, const atomic_int *also)
+{
+    s->stop.flag = flag;
+    s->stop.also = also;
+}
+
 void session_reset(struct session *s)
 {
     engine_state_clear(s->state);
@@ -161,6 +177,16 @@ void session_limit_snapshots(struct session *s, uint64_t bytes, int64_t every_to
 int64_t session_position(const struct session *s)
 {
     return s->n;
+}
+
+const int32_t *session_tokens(const struct session *s)
+{
+    return s->tokens;
+}
+
+bool session_has_logits(const struct session *s)
+{
+    return s->has_logits;
 }
 
 const float *session_logits(const struct session *s)
@@ -341,6 +367,8 @@ bool session_feed(struct session *s, const int32_t *tokens, size_t n, enum sessi
                      left >= m->batch_size + (once && !last_output);
         struct lane *l = batch ? &s->prefill : &s->infer;
         const int32_t *at = tokens + (s->n - start);
+        if (stop_requested(&s->stop))
+            return stop_error(&s->stop, e);
         if (progress && log_cancelled(progress->log, e))
             return false;
         if (!lane_call(s, l, at, e))

@@ -17,6 +17,8 @@ enum session_mode {
 struct session;
 bool session_new(struct session **out, struct model *m, struct err *e) MUST_CHECK;
 void session_free(struct session *s); /* accepts NULL */
+/* Calls from now on stop for these flags (either may be NULL) instead of the one of the model's log. They must stay valid. */
+void session_set_stop(struct session *s, const atomic_int *flag, const atomic_int *also);
 /* An empty context. */
 void session_reset(struct session *s);
 int64_t session_position(const struct session *s); /* tokens in the context */
@@ -46,6 +48,9 @@ void session_limit_snapshots(struct session *s, uint64_t bytes, int64_t every_to
  * unchanged. Loading forgets what the session held. Snapshots over the limit are left out. */
 bool session_save(struct session *s, const char *path, struct err *e) MUST_CHECK;
 bool session_load(struct session *s, const char *path, struct err *e) MUST_CHECK;
+/* The tokens in the context, [session_position]; borrowed until the next call. */
+const int32_t *session_tokens(const struct session *s);
+bool session_has_logits(const struct session *s);
 /* [vocab_size] after the last token that was fed. */
 const float *session_logits(const struct session *s);
 struct engine_state *session_state(struct session *s);

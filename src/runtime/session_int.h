@@ -32,6 +32,7 @@ struct session {
     struct lane infer, prefill;
     struct engine_run *head; /* NULL in a monolithic package */
     int i_head_input;
+    struct stop stop; /* the model's, or with the flags of session_set_stop; asked by all runs */
     float *logits;   /* [vocab_size] */
     int32_t *tokens; /* [context_length]: what the context holds */
     int64_t n;

@@ -54,7 +54,7 @@ static void test_control_characters(void **state)
 static void test_cancelled(void **state)
 {
     (void)state;
-    volatile sig_atomic_t flag = 0;
+    atomic_int flag = 0;
     struct log l = {.cancel = &flag};
     struct err e = {0};
     assert_false(log_cancelled(&l, &e));

@@ -358,7 +358,7 @@ static void test_failures(void **state)
         assert_false(convert((struct convert_options){.prefix = prefixes[i]}, checkpoint, output, &e));
         assert_int_equal(e.code, ERR_USAGE);
     }
-    volatile sig_atomic_t cancel = 1;
+    atomic_int cancel = 1;
     struct log log = {.level = LOG_QUIET, .cancel = &cancel};
     struct err e = {0};
     assert_false(convert((struct convert_options){.log = &log}, checkpoint, output, &e));

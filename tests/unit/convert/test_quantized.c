@@ -370,7 +370,7 @@ static char *work_folder(const char *output)
 }
 
 /* A log whose reader stops the run once the first part is finished. */
-static volatile sig_atomic_t cancel;
+static atomic_int cancel;
 
 static ssize_t cancel_write(void *cookie, const char *text, size_t n)
 {

@@ -236,7 +236,7 @@ static void test_cancelled(void **state)
     struct reference *r;
     struct reference_session *s;
     struct err e = {0};
-    volatile sig_atomic_t cancel = 1;
+    atomic_int cancel = 1;
     struct log l = {.cancel = &cancel};
     make(CONFIG "}", ST_F16, NULL, NULL);
     ASSERT_OK(reference_open(&r, folder, &(struct reference_options){.n_threads = 1, .log = &l}, e));
