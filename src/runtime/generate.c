@@ -1,5 +1,5 @@
 /* From logits to tokens, one at a time. */
-#include "cli/generate.h"
+#include "runtime/generate.h"
 #include <time.h>
 
 static void override(double *value, double given)

@@ -1,10 +1,9 @@
-/* What the commands that generate text share: sampling options over the package's defaults, and the loop from logits to
- * the next token.
+/* Generating: sampling options over the package's defaults, and the loop from logits to the next token.
  */
-#ifndef MILKIT_CLI_GENERATE_H
-#define MILKIT_CLI_GENERATE_H
+#ifndef MILKIT_RUNTIME_GENERATE_H
+#define MILKIT_RUNTIME_GENERATE_H
 
-#include "cli/cli.h"
+#include "base/log.h"
 #include "runtime/sampler.h"
 #include "runtime/session.h"
 
@@ -24,30 +23,13 @@ struct sampling_options {
         .repeat_penalty = SAMPLING_UNSET, .presence_penalty = SAMPLING_UNSET,                                \
         .frequency_penalty = SAMPLING_UNSET, .top_k = SAMPLING_UNSET_INT, .seed = -1                         \
     }
-/* Rows for a command's option table. */
-#define SAMPLING_OPTION_ROWS(s)                                                                              \
-    {"--greedy", CLI_FLAG, &(s).greedy, NULL, "always the most likely token (behind the penalties)"},        \
-        {"--temp,--temperature", CLI_DOUBLE, &(s).temperature, "T",                                          \
-         "temperature (the package's, else greedy)"},                                                        \
-        {"--top-k", CLI_INT, &(s).top_k, "K", "choose among the K best"},                                    \
-        {"--top-p", CLI_DOUBLE, &(s).top_p, "P", "choose among the best that make up P"},                    \
-        {"--min-p", CLI_DOUBLE, &(s).min_p, "P", "drop tokens below P times the best"},                      \
-        {"--repeat-penalty", CLI_DOUBLE, &(s).repeat_penalty, "X",                                           \
-         "penalty on tokens seen before (the package's; 1: none)"},                                          \
-        {"--presence-penalty", CLI_DOUBLE, &(s).presence_penalty, "X",                                       \
-         "off the logit of tokens seen before (the package's)"},                                             \
-        {"--frequency-penalty", CLI_DOUBLE, &(s).frequency_penalty, "X",                                     \
-         "off the logit for each time a token was seen (the package's)"},                                    \
-        {"--repeat-last-n", CLI_INT, &(s).repeat_last_n, "N",                                                \
-         "how many tokens count as seen before (0: all)"},                                                   \
-    {                                                                                                        \
-        "-s,--seed", CLI_INT, &(s).seed, "N", "seed of the random choices"                                   \
-    }
-
 /* The options in force: what was given, then what the package recommends. */
 struct sampler_options sampling_resolve(const struct sampling_options *o, const struct model *m);
-bool sampling_open(struct sampler **out, const struct sampling_options *o, const struct model *m,
-                   struct err *e) MUST_CHECK;
+/* Tells the options and the seed, for -v: with them the same tokens come again. */
+void sampling_say(struct log *log, const struct sampler_options *o);
+/* *chosen: the options in force, with the seed. */
+bool sampling_open(struct sampler **out, struct sampler_options *chosen, const struct sampling_options *o,
+                   const struct model *m, struct log *log, struct err *e) MUST_CHECK;
 
 enum generate_end { GENERATE_LENGTH, GENERATE_STOP, GENERATE_CONTEXT, GENERATE_CANCELLED };
 /* "length", "end of text", "context full", "interrupted" */

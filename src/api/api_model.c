@@ -1,0 +1,619 @@
+/* Single Core ML models: functions, their ports, states, predictions.
+ *
+ * A function keeps a plan for each combination of input shapes that it was called with, and the runs of those plans that nobody
+ * uses at the moment: callers at the same time get one each. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include "api/api_int.h"
+#include "api/api_tensor.h"
+#include "mil/mil.h"
+
+/* Plans that a function keeps: the one used longest ago goes. */
+#define PLANS_MAX 16
+#define INPUTS_MAX 4096
+
+struct mk_model {
+    atomic_int n_references;
+    mk_library *library;
+    struct mil_model *mil;
+    enum engine_precision precision;
+};
+
+struct idle_run {
+    struct idle_run *next;
+    struct engine_run *run;
+};
+
+/* Of one combination of shapes. Lives as long as the list or a caller holds it. */
+struct shaped_plan {
+    struct shaped_plan *next;
+    struct engine_plan *plan;
+    int64_t *key; /* [n_key]: dims of the inputs that the program leaves open */
+    size_t n_key;
+    int n_users;
+    bool is_listed;
+    struct idle_run *idle;
+};
+
+struct mk_function {
+    atomic_int n_references;
+    mk_model *model;
+    const struct mil_function *mil;
+    const struct mil_function_description *description; /* NULL: the model does not describe it */
+    pthread_mutex_t mutex;                              /* of plans, and of what hangs on them */
+    struct shaped_plan *plans;                          /* the one used last first */
+};
+
+struct mk_state {
+    mk_function *function;
+    struct engine_state *state;
+};
+
+struct mk_result {
+    size_t n;
+    struct result_port {
+        char *name;
+        mk_tensor tensor;
+    } * ports;
+};
+
+/* ---- models ---- */
+
+mk_status mk_model_open(mk_model **out, mk_library *library, const char *path,
+                        const mk_model_options *options, mk_error **error)
+{
+    mk_model_options o;
+    struct err e = {0};
+    *out = NULL;
+    if (!api_read_struct(&o, sizeof o, options))
+        return api_usage(error, "options: size is not that of the structure");
+    mk_model *m = xcalloc(1, sizeof *m);
+    atomic_init(&m->n_references, 1);
+    m->library = library_keep(library);
+    bool ok = api_precision(o.precision, &m->precision, &e) && mil_model_open(&m->mil, path, 0, &e);
+    if (ok) {
+        *out = m;
+        m = NULL;
+    }
+    mk_model_close(m);
+    return api_result(ok, &e, error);
+}
+
+void mk_model_close(mk_model *m)
+{
+    if (!m || atomic_fetch_sub(&m->n_references, 1) != 1)
+        return;
+    mil_model_close(m->mil);
+    mk_library_close(m->library);
+    free(m);
+}
+
+size_t mk_model_functions(const mk_model *m)
+{
+    return (size_t)m->mil->program->n_functions;
+}
+
+const char *mk_model_function_name(const mk_model *m, size_t i)
+{
+    return i < mk_model_functions(m) ? m->mil->program->functions[i]->name : NULL;
+}
+
+/* ---- functions ---- */
+
+mk_status mk_function_open(mk_function **out, mk_model *m, const char *name, mk_error **error)
+{
+    *out = NULL;
+    if (!name)
+        name = mil_default_function_name(m->mil);
+    const struct mil_function *f = name ? mil_function_find(m->mil, name) : NULL;
+    if (!f)
+        return api_usage(error, "%s: no function %s", m->mil->path, name ? name : "to begin with");
+    if (f->n_inputs > INPUTS_MAX)
+        return api_usage(error, "%s: function %s has %d inputs, the most is %d", m->mil->path, name,
+                         f->n_inputs, INPUTS_MAX);
+    mk_function *function = xcalloc(1, sizeof *function);
+    atomic_init(&function->n_references, 1);
+    atomic_fetch_add(&m->n_references, 1);
+    function->model = m;
+    function->mil = f;
+    function->description = mil_function_description_find(m->mil, name);
+    pthread_mutex_init(&function->mutex, NULL);
+    *out = function;
+    return api_result(true, NULL, error);
+}
+
+static void plan_free(struct shaped_plan *p)
+{
+    while (p->idle) {
+        struct idle_run *run = p->idle;
+        p->idle = run->next;
+        engine_run_free(run->run);
+        free(run);
+    }
+    engine_plan_free(p->plan);
+    free(p->key);
+    free(p);
+}
+
+void mk_function_close(mk_function *f)
+{
+    if (!f || atomic_fetch_sub(&f->n_references, 1) != 1)
+        return;
+    while (f->plans) {
+        struct shaped_plan *p = f->plans;
+        f->plans = p->next;
+        plan_free(p);
+    }
+    pthread_mutex_destroy(&f->mutex);
+    mk_model_close(f->model);
+    free(f);
+}
+
+/* Input i among the tensors or states of the function, NULL behind the last. */
+static const struct mil_var *input_of(const mk_function *f, bool is_state, size_t i)
+{
+    for (int k = 0; k < f->mil->n_inputs; k++)
+        if ((f->mil->inputs[k]->type->kind == MIL_TYPE_STATE) == is_state && i-- == 0)
+            return f->mil->inputs[k];
+    return NULL;
+}
+
+size_t mk_function_ports(const mk_function *f, int32_t kind)
+{
+    size_t n = 0;
+    if (kind == MK_OUTPUTS)
+        return (size_t)f->mil->block->n_outputs;
+    while ((kind == MK_INPUTS || kind == MK_STATES) && input_of(f, kind == MK_STATES, n))
+        n++;
+    return n;
+}
+
+/* The default shape of a flexible port stands in the description. */
+static const struct mil_feature *feature_of(const mk_function *f, int32_t kind, const char *name)
+{
+    const struct mil_function_description *d = f->description;
+    const struct mil_feature *list = !d                   ? NULL
+                                     : kind == MK_INPUTS  ? d->inputs
+                                     : kind == MK_OUTPUTS ? d->outputs
+                                                          : d->states;
+    int n = !d ? 0 : kind == MK_INPUTS ? d->n_inputs : kind == MK_OUTPUTS ? d->n_outputs : d->n_states;
+    for (int i = 0; i < n; i++)
+        if (strcmp(list[i].name, name) == 0)
+            return &list[i];
+    return NULL;
+}
+
+mk_status mk_function_port(const mk_function *f, int32_t kind, size_t i, mk_port *out, mk_error **error)
+{
+    const struct mil_var *v = NULL;
+    if (kind == MK_OUTPUTS)
+        v = i < (size_t)f->mil->block->n_outputs ? f->mil->block->outputs[i] : NULL;
+    else if (kind == MK_INPUTS || kind == MK_STATES)
+        v = input_of(f, kind == MK_STATES, i);
+    if (!v)
+        return api_usage(error, "function %s: no port %zu of kind %d", f->mil->name, i, kind);
+    const struct mil_type *t = mil_type_tensor(v->type);
+    const struct mil_feature *feature = feature_of(f, kind, v->name);
+    mk_port port = {.size = sizeof port, .name = v->name};
+    if (t->kind == MIL_TYPE_TENSOR && t->rank <= MK_RANK_MAX) {
+        port.type = tensor_type(t->dtype);
+        port.rank = t->rank;
+        for (int k = 0; k < t->rank; k++)
+            port.dims[k] = t->dims[k] != MIL_DIM_UNKNOWN                           ? t->dims[k]
+                           : feature && feature->shape && feature->rank == t->rank ? feature->shape[k]
+                                                                                   : -1;
+    }
+    size_t size = out->size < sizeof port ? out->size : sizeof port;
+    memcpy(out, &port, size);
+    out->size = size;
+    return api_result(true, NULL, error);
+}
+
+/* ---- plans ---- */
+
+static bool is_open(const struct mil_type *t)
+{
+    for (int i = 0; i < t->rank; i++)
+        if (t->dims[i] == MIL_DIM_UNKNOWN)
+            return true;
+    return false;
+}
+
+/* What the inputs leave open, told by `tensors` ([inputs] in the function's order; NULL: the defaults of the description). */
+static bool shapes_of(const mk_function *f, const mk_tensor *const *tensors, struct engine_shape **shapes,
+                      int *n_shapes, int64_t **key, size_t *n_key, struct err *e)
+{
+    size_t n_inputs = mk_function_ports(f, MK_INPUTS);
+    *shapes = xcalloc(n_inputs + 1, sizeof **shapes);
+    *key = xcalloc(n_inputs * MIL_RANK_MAX + 1, sizeof **key);
+    *n_shapes = 0;
+    *n_key = 0;
+    for (size_t i = 0; i < n_inputs; i++) {
+        const struct mil_var *v = input_of(f, false, i);
+        const struct mil_type *t = v->type;
+        const struct mil_feature *feature = feature_of(f, MK_INPUTS, v->name);
+        if (t->kind != MIL_TYPE_TENSOR || t->rank > MIL_RANK_MAX)
+            return err_set(e, ERR_UNSUPPORTED, "function %s: input %s is not a tensor", f->mil->name,
+                           v->name);
+        if (!is_open(t))
+            continue;
+        if (!tensors && !(feature && feature->shape && feature->rank == t->rank))
+            return err_set(e, ERR_UNSUPPORTED, "function %s: input %s has no default shape", f->mil->name,
+                           v->name);
+        struct engine_shape *s = &(*shapes)[(*n_shapes)++];
+        s->input = v->name;
+        s->rank = tensors ? tensors[i]->rank : t->rank;
+        for (int k = 0; k < s->rank; k++)
+            (*key)[(*n_key)++] = s->dims[k] = tensors ? tensors[i]->dims[k] : feature->shape[k];
+    }
+    return true;
+}
+
+/* Under the mutex. */
+static struct shaped_plan *find_plan(mk_function *f, const int64_t *key, size_t n_key)
+{
+    for (struct shaped_plan **at = &f->plans; *at; at = &(*at)->next) {
+        struct shaped_plan *p = *at;
+        if (p->n_key != n_key || memcmp(p->key, key, n_key * sizeof *key) != 0)
+            continue;
+        *at = p->next;
+        p->next = f->plans;
+        f->plans = p;
+        return p;
+    }
+    return NULL;
+}
+
+/* Under the mutex: the one used longest ago leaves the list; it dies with its last user. */
+static void trim_plans(mk_function *f)
+{
+    int n = 0;
+    struct shaped_plan **at = &f->plans;
+    while (*at && ++n <= PLANS_MAX)
+        at = &(*at)->next;
+    while (*at) {
+        struct shaped_plan *p = *at;
+        *at = p->next;
+        p->is_listed = false;
+        if (p->n_users == 0)
+            plan_free(p);
+    }
+}
+
+/* The plan for the tensors' shapes, held until plan_put. */
+static bool plan_get(mk_function *f, const mk_tensor *const *tensors, struct shaped_plan **out, struct err *e)
+{
+    struct engine_shape *shapes = NULL;
+    int64_t *key = NULL;
+    size_t n_key;
+    int n_shapes;
+    bool ok = shapes_of(f, tensors, &shapes, &n_shapes, &key, &n_key, e);
+    *out = NULL;
+    if (!ok)
+        goto done;
+    pthread_mutex_lock(&f->mutex);
+    struct shaped_plan *p = find_plan(f, key, n_key);
+    if (!p) {
+        struct engine_options options = {.precision = f->model->precision};
+        struct engine_plan *plan;
+        ok = engine_plan_new(&plan, f->model->mil, f->mil->name, shapes, n_shapes, &options, e);
+        if (ok) {
+            p = xcalloc(1, sizeof *p);
+            p->plan = plan;
+            p->key = key;
+            p->n_key = n_key;
+            key = NULL;
+            p->is_listed = true;
+            p->next = f->plans;
+            f->plans = p;
+        }
+    }
+    if (p) {
+        p->n_users++;
+        trim_plans(f);
+        *out = p;
+    }
+    pthread_mutex_unlock(&f->mutex);
+done:
+    free(shapes);
+    free(key);
+    return ok;
+}
+
+static void plan_put(mk_function *f, struct shaped_plan *p)
+{
+    if (!p)
+        return;
+    pthread_mutex_lock(&f->mutex);
+    bool is_last = --p->n_users == 0 && !p->is_listed;
+    pthread_mutex_unlock(&f->mutex);
+    if (is_last)
+        plan_free(p);
+}
+
+static bool run_get(mk_function *f, struct shaped_plan *p, struct idle_run **out, struct err *e)
+{
+    pthread_mutex_lock(&f->mutex);
+    struct idle_run *run = p->idle;
+    if (run)
+        p->idle = run->next;
+    pthread_mutex_unlock(&f->mutex);
+    if (!run) {
+        run = xcalloc(1, sizeof *run);
+        if (!engine_run_new(&run->run, p->plan, pool_threads(f->model->library->pool), e)) {
+            free(run);
+            run = NULL;
+        }
+    }
+    *out = run;
+    return run != NULL;
+}
+
+static void run_put(mk_function *f, struct shaped_plan *p, struct idle_run *run)
+{
+    if (!run)
+        return;
+    pthread_mutex_lock(&f->mutex);
+    run->next = p->idle;
+    p->idle = run;
+    pthread_mutex_unlock(&f->mutex);
+}
+
+/* ---- states ---- */
+
+mk_status mk_state_new(mk_state **out, const mk_function *f, mk_error **error)
+{
+    struct err e = {0};
+    struct shaped_plan *plan = NULL;
+    mk_function *function = (mk_function *)(uintptr_t)f; /* only its plans and its count change */
+    mk_state *s = xcalloc(1, sizeof *s);
+    *out = NULL;
+    s->state = engine_state_new();
+    atomic_fetch_add(&function->n_references, 1);
+    s->function = function;
+    bool ok = plan_get(function, NULL, &plan, &e) && engine_state_add(s->state, plan->plan, &e);
+    plan_put(function, plan);
+    if (ok) {
+        *out = s;
+        s = NULL;
+    }
+    mk_state_free(s);
+    return api_result(ok, &e, error);
+}
+
+void mk_state_free(mk_state *s)
+{
+    if (!s)
+        return;
+    engine_state_free(s->state);
+    mk_function_close(s->function);
+    free(s);
+}
+
+/* The entry, after the tensor has been compared with it. */
+static bool state_find(const mk_state *s, const char *name, const mk_tensor *t,
+                       struct engine_state_entry **out, struct err *e)
+{
+    struct engine_state_entry *entry = engine_state_find(s->state, name);
+    if (!entry)
+        return err_set(e, ERR_USAGE, "no state %s", name);
+    bool same = t->rank == entry->rank;
+    for (int i = 0; same && i < t->rank; i++)
+        same = t->dims[i] == entry->dims[i];
+    *out = entry;
+    return same || err_set(e, ERR_USAGE, "state %s has another shape than the tensor", name);
+}
+
+mk_status mk_state_read(const mk_state *s, const char *name, mk_tensor *t, mk_error **error)
+{
+    struct err e = {0};
+    mk_tensor to;
+    struct engine_state_entry *entry = NULL;
+    if (!api_read_struct(&to, sizeof to, t))
+        return api_usage(error, "tensor: size is not that of the structure");
+    if (!to.data) {
+        entry = engine_state_find(s->state, name);
+        if (!entry)
+            return api_usage(error, "no state %s", name);
+        mk_tensor shape = {.size = to.size, .type = tensor_type(entry->dtype), .rank = entry->rank};
+        memcpy(shape.dims, entry->dims, sizeof(int64_t) * (size_t)entry->rank);
+        memcpy(t, &shape, to.size < sizeof shape ? to.size : sizeof shape);
+        return api_result(true, NULL, error);
+    }
+    f16 *halves = NULL;
+    float *numbers = NULL;
+    bool ok = tensor_check(&to, name, &e) && state_find(s, name, &to, &entry, &e) &&
+              (halves = mem_try_alloc((size_t)entry->n_elems * sizeof *halves, &e)) &&
+              (numbers = mem_try_alloc((size_t)entry->n_elems * sizeof *numbers, &e));
+    if (ok) {
+        engine_state_read(entry, halves);
+        f16_to_f32_n(numbers, halves, (size_t)entry->n_elems);
+        tensor_store(&to, numbers, false);
+    }
+    mem_free(halves);
+    mem_free(numbers);
+    return api_result(ok, &e, error);
+}
+
+mk_status mk_state_write(mk_state *s, const char *name, const mk_tensor *t, mk_error **error)
+{
+    struct err e = {0};
+    mk_tensor from;
+    struct engine_state_entry *entry = NULL;
+    f16 *halves = NULL;
+    float *numbers = NULL;
+    if (!api_read_struct(&from, sizeof from, t))
+        return api_usage(error, "tensor: size is not that of the structure");
+    bool ok = tensor_check(&from, name, &e) && state_find(s, name, &from, &entry, &e) &&
+              (halves = mem_try_alloc((size_t)entry->n_elems * sizeof *halves, &e)) &&
+              (numbers = mem_try_alloc((size_t)entry->n_elems * sizeof *numbers, &e)) &&
+              tensor_load(numbers, false, &from, name, &e);
+    if (ok) {
+        f32_to_f16_n(halves, numbers, (size_t)entry->n_elems);
+        engine_state_write(entry, halves);
+    }
+    mem_free(halves);
+    mem_free(numbers);
+    return api_result(ok, &e, error);
+}
+
+/* ---- predictions ---- */
+
+static void shape_text(char *dst, size_t room, int rank, const int64_t *dims)
+{
+    size_t n = (size_t)snprintf(dst, room, "[");
+    for (int i = 0; i < rank && n < room; i++)
+        n += (size_t)snprintf(dst + n, room - n, i ? ", %lld" : "%lld", (long long)dims[i]);
+    if (n < room)
+        snprintf(dst + n, room - n, "]");
+}
+
+/* tensors [inputs]: the caller's in the function's order. Each input once, nothing else. */
+static bool sort_inputs(const mk_function *f, const char *const *names, const mk_tensor *inputs, size_t n,
+                        const mk_tensor **tensors, struct err *e)
+{
+    size_t n_inputs = mk_function_ports(f, MK_INPUTS);
+    for (size_t i = 0; i < n; i++) {
+        size_t k = 0;
+        while (k < n_inputs && strcmp(input_of(f, false, k)->name, names[i]) != 0)
+            k++;
+        if (k == n_inputs)
+            return err_set(e, ERR_USAGE, "function %s has no input %s", f->mil->name, names[i]);
+        if (tensors[k])
+            return err_set(e, ERR_USAGE, "input %s is given twice", names[i]);
+        if (!tensor_check(&inputs[i], names[i], e))
+            return false;
+        tensors[k] = &inputs[i];
+    }
+    for (size_t k = 0; k < n_inputs; k++) {
+        const struct mil_var *v = input_of(f, false, k);
+        if (!tensors[k])
+            return err_set(e, ERR_USAGE, "function %s needs the input %s", f->mil->name, v->name);
+        bool fits = tensors[k]->rank == v->type->rank;
+        for (int d = 0; fits && d < v->type->rank; d++)
+            fits = v->type->dims[d] == MIL_DIM_UNKNOWN || v->type->dims[d] == tensors[k]->dims[d];
+        if (!fits) {
+            char found[256], expected[256];
+            shape_text(found, sizeof found, tensors[k]->rank, tensors[k]->dims);
+            mil_type_text(expected, sizeof expected, v->type);
+            return err_set(e, ERR_USAGE, "input %s: expected %s, found the shape %s", v->name, expected,
+                           found);
+        }
+    }
+    return true;
+}
+
+static bool load_inputs(const mk_function *f, const struct engine_plan *plan, struct engine_run *run,
+                        const mk_tensor *const *tensors, struct err *e)
+{
+    size_t n_inputs = mk_function_ports(f, MK_INPUTS);
+    for (size_t i = 0; i < n_inputs; i++) {
+        const char *name = input_of(f, false, i)->name;
+        int k = engine_plan_find_input(plan, name);
+        if (k < 0)
+            return err_set(e, ERR_BUG, "input %s is not in the plan", name);
+        if (!tensor_load(engine_input(run, k), engine_plan_input(plan, k)->is_int, tensors[i], name, e))
+            return false;
+    }
+    return true;
+}
+
+static bool make_result(mk_result **out, const struct engine_plan *plan, struct engine_run *run,
+                        struct err *e)
+{
+    int n = engine_plan_outputs(plan);
+    mk_result *r = xcalloc(1, sizeof *r);
+    r->ports = xcalloc((size_t)n + 1, sizeof *r->ports);
+    for (int i = 0; i < n; i++) {
+        const struct engine_port *port = engine_plan_output(plan, i);
+        struct result_port *to = &r->ports[r->n++];
+        int32_t type = tensor_type(port->dtype);
+        to->name = xstrdup(port->name);
+        to->tensor = (mk_tensor){.size = sizeof to->tensor, .type = type, .rank = port->rank};
+        memcpy(to->tensor.dims, port->dims, sizeof(int64_t) * (size_t)port->rank);
+        if (type == 0)
+            err_set(e, ERR_UNSUPPORTED, "output %s has elements of %s", port->name,
+                    mil_dtype_name(port->dtype));
+        else
+            to->tensor.data = mem_try_alloc((size_t)port->n_elems * tensor_type_bytes(type), e);
+        if (!to->tensor.data) {
+            mk_result_free(r);
+            return false;
+        }
+        engine_round_output(run, i);
+        tensor_store(&to->tensor, engine_output(run, i), port->is_int);
+    }
+    *out = r;
+    return true;
+}
+
+/* The caller's tensors may be of an older, shorter kind. */
+static bool read_tensors(mk_tensor *to, const mk_tensor *from, size_t n, struct err *e)
+{
+    const char *at = (const char *)from;
+    for (size_t i = 0; i < n; i++) {
+        if (!api_read_struct(&to[i], sizeof to[i], at))
+            return err_set(e, ERR_USAGE, "tensor %zu: size is not that of the structure", i);
+        at += to[i].size;
+    }
+    return true;
+}
+
+mk_status mk_predict(mk_function *f, const char *const *names, const mk_tensor *inputs, size_t n,
+                     mk_state *state, const mk_call *call, mk_result **out, mk_error **error)
+{
+    struct err e = {0};
+    struct api_log log;
+    struct shaped_plan *plan = NULL;
+    struct idle_run *run = NULL;
+    *out = NULL;
+    if (!api_log_init(&log, f->model->library, call, NULL, error))
+        return MK_USAGE;
+    if (n > INPUTS_MAX)
+        return api_usage(error, "%zu inputs, the most is %d", n, INPUTS_MAX);
+    mk_tensor *given = xcalloc(n + 1, sizeof *given);
+    const mk_tensor **tensors = xcalloc(mk_function_ports(f, MK_INPUTS) + 1, sizeof *tensors);
+    bool ok = read_tensors(given, inputs, n, &e) && sort_inputs(f, names, given, n, tensors, &e);
+    if (ok && mk_function_ports(f, MK_STATES) > 0 && !state)
+        ok = err_set(&e, ERR_USAGE, "function %s needs a state", f->mil->name);
+    ok = ok && plan_get(f, tensors, &plan, &e) &&
+         (!state || engine_state_add(state->state, plan->plan, &e)) && run_get(f, plan, &run, &e) &&
+         load_inputs(f, plan->plan, run->run, tensors, &e) && !log_cancelled(&log.log, &e) &&
+         engine_execute(run->run, state ? state->state : NULL, f->model->library->pool, &e) &&
+         make_result(out, plan->plan, run->run, &e);
+    if (run)
+        run_put(f, plan, run);
+    plan_put(f, plan);
+    free(given);
+    free(tensors);
+    return api_result(ok, &e, error);
+}
+
+size_t mk_result_count(const mk_result *r)
+{
+    return r->n;
+}
+
+mk_status mk_result_get(const mk_result *r, size_t i, const char **name, mk_tensor *t, mk_error **error)
+{
+    if (i >= r->n)
+        return api_usage(error, "no output %zu: there are %zu", i, r->n);
+    size_t size = t->size < sizeof *t ? t->size : sizeof *t;
+    *name = r->ports[i].name;
+    memcpy(t, &r->ports[i].tensor, size);
+    t->size = size;
+    return api_result(true, NULL, error);
+}
+
+void mk_result_free(mk_result *r)
+{
+    if (!r)
+        return;
+    for (size_t i = 0; i < r->n; i++) {
+        free(r->ports[i].name);
+        mem_free(r->ports[i].tensor.data);
+    }
+    free(r->ports);
+    free(r);
+}

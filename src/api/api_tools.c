@@ -1,0 +1,24 @@
+/* Tools: compiling a package's source form. */
+#include <string.h>
+#include "api/api_int.h"
+#include "format/json.h"
+#include "mil/compiled.h"
+
+mk_status mk_compile(mk_library *library, const char *package, const char *output, const char *options_json,
+                     mk_error **error)
+{
+    struct err e = {0};
+    cJSON *json = NULL;
+    bool force = false;
+    (void)library;
+    bool ok = !options_json || json_parse(&json, options_json, strlen(options_json), "options", &e);
+    for (const cJSON *item = json ? json->child : NULL; ok && item; item = item->next)
+        if (strcmp(item->string, "force") != 0)
+            ok = err_set(&e, ERR_USAGE, "options: unknown key '%s'", item->string);
+    ok = ok && json_get_bool(json, "force", &force, "options", &e);
+    if (!ok)
+        e.code = ERR_USAGE;
+    cJSON_Delete(json);
+    ok = ok && mil_compile(package, output, force, &e);
+    return api_result(ok, &e, error);
+}

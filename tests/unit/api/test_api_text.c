@@ -1,0 +1,334 @@
+// links: convert runtime
+/* The door of the library: packages, text, sampling, sessions. Everything through milkit.h but the making of packages. */
+#include <string.h>
+#include "api.h"
+#include "packages.h"
+#include "runtime/generate.h"
+
+static const struct package_shape tiny = {"qwen3-tiny", 128, 16, 1, CONVERT_MLMODELC};
+
+static mk_library *library;
+static mk_package *package;
+
+static int setup(void **state)
+{
+    int status = packages_setup(state);
+    char *path = package_make(&tiny);
+    mk_options options = {.size = sizeof options, .threads = 2};
+    mk_error *e = NULL;
+    if (mk_library_open(&library, &options, &e) || mk_package_open(&package, library, path, NULL, &e))
+        print_error("%s\n", mk_error_message(e));
+    free(path);
+    return status ? status : package ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    mk_library_close(library); /* before its child: order does not matter */
+    mk_package_close(package);
+    return packages_teardown(state);
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    assert_int_equal(mk_version(), MK_VERSION_MAJOR * 1000000 + MK_VERSION_MINOR * 1000 + MK_VERSION_PATCH);
+    assert_string_equal(mk_status_name(MK_OK), "ok");
+    assert_string_equal(mk_status_name(MK_CANCELLED), "cancelled");
+    assert_string_equal(mk_status_name(99), "unknown");
+    assert_string_equal(mk_status_name(-1), "unknown");
+    assert_non_null(strstr(mk_build_info(), "\"levels\": [\"scalar\""));
+    assert_non_null(strstr(mk_package_info(package), "\"architecture\": \"qwen3\""));
+    assert_non_null(strstr(mk_package_info(package), "\"has_tokenizer\": true"));
+    assert_int_equal(mk_package_context_length(package), 128);
+}
+
+static void test_wrong_structures(void **state)
+{
+    (void)state;
+    mk_options options = {.size = 3};
+    mk_library *l;
+    FAILS(mk_library_open(&l, &options, e), MK_USAGE, "size");
+    assert_null(l);
+    options = (mk_options){.size = sizeof options, .threads = -1};
+    FAILS(mk_library_open(&l, &options, e), MK_USAGE, "threads");
+    /* An older caller knows less of the structure; what lies behind its size is not read. */
+    options = (mk_options){.size = offsetof(mk_options, log_level), .threads = 1, .log_level = 77};
+    OK(mk_library_open(&l, &options, e));
+    mk_package *p;
+    FAILS(mk_package_open(&p, l, "no/such/folder", NULL, e), MK_FORMAT, "no/such/folder");
+    assert_null(p);
+    mk_package_options wrong = {.size = sizeof wrong, .precision = 9};
+    FAILS(mk_package_open(&p, l, "no/such/folder", &wrong, e), MK_USAGE, "precision");
+    /* Nobody has to take the error. */
+    assert_int_equal(mk_package_open(&p, l, "no/such/folder", NULL, NULL), MK_FORMAT);
+    mk_library_close(l);
+}
+
+static void test_text(void **state)
+{
+    (void)state;
+    static const char text[] = "In the beginning God created";
+    int32_t ids[64];
+    size_t n, bytes;
+    mk_text *back;
+    FAILS(mk_tokenize(package, text, strlen(text), 0, ids, 1, &n, e), MK_LIMIT, "do not fit");
+    assert_true(n > 1 && n < 64);
+    size_t needed = n;
+    OK(mk_tokenize(package, text, strlen(text), 0, ids, 64, &n, e));
+    assert_int_equal(n, needed);
+    OK(mk_detokenize(package, ids, n, 0, &back, e));
+    assert_string_equal(mk_text_data(back, &bytes), text);
+    assert_int_equal(bytes, strlen(text));
+    mk_text_free(back);
+
+    mk_decoder *d;
+    char joined[256] = "";
+    const char *piece;
+    OK(mk_decoder_new(&d, package, 0, e));
+    for (size_t i = 0; i < n; i++) {
+        OK(mk_decoder_add(d, ids[i], &piece, &bytes, e));
+        assert_int_equal(strlen(piece), bytes);
+        strncat(joined, piece, sizeof joined - strlen(joined) - 1);
+    }
+    OK(mk_decoder_finish(d, &piece, &bytes, e));
+    strncat(joined, piece, sizeof joined - strlen(joined) - 1);
+    assert_string_equal(joined, text);
+    mk_decoder_free(d);
+    FAILS(mk_tokenize(package, text, 2, 8, ids, 64, &n, e), MK_USAGE, "flags");
+}
+
+static void note_part(void *context, int32_t part, const char *text, size_t n, const char *name)
+{
+    struct buf *b = context;
+    buf_printf(b, "%d:%s:%.*s;", part, name ? name : "", (int)n, text);
+}
+
+static void test_template(void **state)
+{
+    (void)state;
+    mk_text *t;
+    size_t n_text, n_ids;
+    OK(mk_template(package, "[{\"role\": \"user\", \"content\": \"hi\"}]", NULL,
+                   "{\"add_generation_prompt\": true}", &t, e));
+    const char *text = mk_text_data(t, &n_text);
+    assert_non_null(strstr(text, "hi"));
+    mk_text_ids(t, &n_ids);
+    assert_true(n_ids > 0 && n_text > 2);
+    mk_parser *parser;
+    struct buf parts;
+    buf_init(&parts, 4096);
+    OK(mk_parser_new(&parser, package, text, NULL, note_part, &parts, e));
+    static const char *const pieces[] = {"a <tool_call>{\"name\": \"f\", \"argum",
+                                         "ents\": {\"x\": 1}}</tool_call>"};
+    for (int i = 0; i < 2; i++)
+        mk_parser_push(parser, pieces[i], strlen(pieces[i]));
+    mk_parser_finish(parser);
+    assert_non_null(strstr(parts.p, "2:f:{\"x\": 1}"));
+    mk_parser_free(parser);
+    buf_fini(&parts);
+    mk_text_free(t);
+    FAILS(mk_template(package, "[{", NULL, NULL, &t, e), MK_FORMAT, NULL);
+}
+
+static void test_sampler(void **state)
+{
+    (void)state;
+    mk_sampler *s;
+    FAILS(mk_sampler_new(&s, package, "{\"temprature\": 1}", e), MK_USAGE, "temprature");
+    FAILS(mk_sampler_new(&s, package, "{\"top_p\": 7}", e), MK_USAGE, NULL);
+    FAILS(mk_sampler_new(&s, package, "{\"top_k\": \"x\"}", e), MK_USAGE, "top_k");
+    FAILS(mk_sampler_new(&s, package, "[", e), MK_USAGE, NULL);
+    OK(mk_sampler_new(&s, package, "{\"greedy\": true}", e));
+    size_t n = (size_t)mk_package_vocab_size(package);
+    float *logits = xcalloc(n, sizeof *logits);
+    int32_t id;
+    logits[7] = 1;
+    OK(mk_sampler_pick(s, logits, n, NULL, 0, &id, e));
+    assert_int_equal(id, 7);
+    FAILS(mk_sampler_pick(s, logits, n - 1, NULL, 0, &id, e), MK_USAGE, "logits");
+    for (size_t i = 0; i < n; i++)
+        logits[i] = NAN;
+    FAILS(mk_sampler_pick(s, logits, n, NULL, 0, &id, e), MK_OUTSIDE, "number");
+    free(logits);
+    mk_sampler_free(s);
+}
+
+struct taken {
+    int32_t ids[64];
+    size_t n, stop_after;
+    mk_session *cancel;
+};
+
+static bool take(void *context, int32_t id)
+{
+    struct taken *t = context;
+    t->ids[t->n++] = id;
+    if (t->cancel && t->n == t->stop_after)
+        mk_session_cancel(t->cancel);
+    return t->cancel || t->n != t->stop_after;
+}
+
+/* What the layers below generate, greedily. */
+static void expected_ids(const int32_t *prompt, size_t n, int32_t *out, size_t n_out)
+{
+    struct model *m = package_load(&tiny, 1);
+    struct session *s = NULL;
+    ASSERT_OK(session_new(&s, m, e));
+    ASSERT_OK(session_sync(s, prompt, n, NULL, NULL, e));
+    for (size_t i = 0; i < n_out; i++) {
+        out[i] = sampler_argmax(session_logits(s), m->vocab_size);
+        ASSERT_OK(session_feed(s, &out[i], 1, SESSION_CONTRACT, NULL, NULL, NULL, e));
+    }
+    session_free(s);
+    model_close(m);
+}
+
+static void test_session(void **state)
+{
+    (void)state;
+    enum { N_PROMPT = 20, N = 12 };
+    int32_t prompt[N_PROMPT], expected[N], end;
+    size_t n, n_context, reused;
+    mk_session *s;
+    mk_sampler *sampler;
+    for (int i = 0; i < N_PROMPT; i++)
+        prompt[i] = 60 + i * 3;
+    expected_ids(prompt, N_PROMPT, expected, N);
+    OK(mk_sampler_new(&sampler, package, "{\"greedy\": true}", e));
+    OK(mk_session_new(&s, package, e));
+    assert_null(mk_session_logits(s));
+    struct taken taken = {.n = 0};
+    FAILS(mk_session_generate(s, sampler, 3, take, &taken, NULL, &n, &end, e), MK_USAGE, "no logits");
+    OK(mk_session_sync(s, prompt, N_PROMPT, NULL, &reused, e));
+    assert_int_equal(reused, 0);
+    OK(mk_session_generate(s, sampler, 5, take, &taken, NULL, &n, &end, e));
+    assert_int_equal(n, 5);
+    assert_int_equal(end, MK_END_LENGTH);
+    /* It goes on where it stopped, and stops where it is told to. */
+    taken.stop_after = 8;
+    OK(mk_session_generate(s, sampler, -1, take, &taken, NULL, &n, &end, e));
+    assert_int_equal(n, 3);
+    assert_int_equal(end, MK_END_CALLER);
+    taken.cancel = s;
+    taken.stop_after = 10;
+    FAILS(mk_session_generate(s, sampler, -1, take, &taken, NULL, &n, &end, e), MK_CANCELLED, NULL);
+    assert_int_equal(n, 2);
+    assert_memory_equal(taken.ids, expected, taken.n * sizeof expected[0]);
+    /* The same prefix is not computed again; and a cancel that came before a call does not stop it. */
+    mk_session_cancel(s);
+    OK(mk_session_sync(s, prompt, N_PROMPT, NULL, &reused, e));
+    assert_int_equal(reused, N_PROMPT - 1);
+    const int32_t *context = mk_session_tokens(s, &n_context);
+    assert_int_equal(n_context, N_PROMPT);
+    assert_memory_equal(context, prompt, sizeof prompt);
+    /* Step by step is the same. */
+    for (int i = 0; i < N; i++) {
+        int32_t id;
+        OK(mk_sampler_pick(sampler, mk_session_logits(s), (size_t)mk_package_vocab_size(package), context,
+                           n_context, &id, e));
+        assert_int_equal(id, expected[i]);
+        OK(mk_session_step(s, id, e));
+    }
+    FAILS(mk_session_step(s, mk_package_vocab_size(package), e), MK_USAGE, "vocabulary");
+    FAILS(mk_session_step(s, -1, e), MK_USAGE, "vocabulary");
+    int32_t many[200] = {0};
+    FAILS(mk_session_sync(s, many, 200, NULL, NULL, e), MK_LIMIT, "128");
+    FAILS(mk_session_sync(s, many, 0, NULL, NULL, e), MK_USAGE, NULL);
+    mk_session_free(s);
+    mk_sampler_free(sampler);
+}
+
+static bool stop_at_once(void *context, const mk_progress *p)
+{
+    int *n = context;
+    (void)p;
+    ++*n;
+    return false;
+}
+
+static void test_cancel(void **state)
+{
+    (void)state;
+    mk_session *s;
+    int32_t ids[100] = {0};
+    size_t n;
+    int n_calls = 0;
+    mk_cancel *c = mk_cancel_new();
+    mk_call call = {.size = sizeof call, .cancel = c};
+    OK(mk_session_new(&s, package, e));
+    mk_cancel_set(c);
+    FAILS(mk_session_sync(s, ids, 100, &call, NULL, e), MK_CANCELLED, NULL);
+    mk_session_tokens(s, &n);
+    assert_int_equal(n, 0);
+    mk_cancel_clear(c);
+    OK(mk_session_sync(s, ids, 100, &call, NULL, e));
+    mk_cancel_free(c);
+    call = (mk_call){.size = sizeof call, .progress = stop_at_once, .context = &n_calls};
+    mk_status status = mk_session_sync(s, ids, 1, &call, NULL, NULL);
+    assert_true(status == MK_OK); /* too short to be told of */
+    mk_session_free(s);
+}
+
+static void test_files(void **state)
+{
+    (void)state;
+    mk_session *s, *other;
+    int32_t ids[] = {60, 61, 62, 63};
+    size_t n;
+    char *path = path_join(packages_scratch, "state");
+    OK(mk_session_new(&s, package, e));
+    OK(mk_session_sync(s, ids, 4, NULL, NULL, e));
+    OK(mk_session_save(s, path, e));
+    OK(mk_session_new(&other, package, e));
+    OK(mk_session_load(other, path, e));
+    mk_session_tokens(other, &n);
+    assert_int_equal(n, 4);
+    assert_memory_equal(mk_session_logits(other), mk_session_logits(s),
+                        sizeof(float) * (size_t)mk_package_vocab_size(package));
+    FAILS(mk_session_load(other, "no/such/file", e), MK_FAILED, "no/such/file");
+    mk_session_free(s);
+    mk_session_free(other);
+    free(path);
+}
+
+/* Children keep their parents. */
+static void test_order_of_closing(void **state)
+{
+    (void)state;
+    mk_library *l;
+    mk_package *p;
+    mk_session *s;
+    char *path = package_make(&tiny);
+    int32_t id = 65;
+    OK(mk_library_open(&l, NULL, e));
+    OK(mk_package_open(&p, l, path, NULL, e));
+    OK(mk_session_new(&s, p, e));
+    mk_library_close(l);
+    mk_package_close(p);
+    OK(mk_session_step(s, id, e));
+    mk_session_free(s);
+    free(path);
+    mk_library_close(NULL);
+    mk_package_close(NULL);
+    mk_session_free(NULL);
+    mk_error_free(NULL);
+    mk_text_free(NULL);
+    mk_cancel_free(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_wrong_structures),
+        cmocka_unit_test(test_text),
+        cmocka_unit_test(test_template),
+        cmocka_unit_test(test_sampler),
+        cmocka_unit_test(test_session),
+        cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_files),
+        cmocka_unit_test(test_order_of_closing),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
