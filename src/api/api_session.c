@@ -69,8 +69,9 @@ mk_status mk_sampler_new(mk_sampler **out, const mk_package *p, const char *sett
     struct err e = {0};
     struct sampling_options o = SAMPLING_OPTIONS_INIT;
     struct sampler *sampler = NULL;
+    struct sampler_options chosen;
     *out = NULL;
-    if (!read_settings(&o, settings_json, &e) || !sampling_open(&sampler, &o, p->model, &e))
+    if (!read_settings(&o, settings_json, &e) || !sampling_open(&sampler, &chosen, &o, p->model, NULL, &e))
         return api_fail(&e, error);
     *out = xcalloc(1, sizeof **out);
     (*out)->sampler = sampler;

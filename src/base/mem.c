@@ -8,18 +8,19 @@
 #include <malloc.h>
 #endif
 
-/* Nothing sensible can go on without a few bytes, and callers need no error path that can't be tested. */
-static _Noreturn void out_of_memory(size_t bytes)
+/* Nothing sensible can go on without a few bytes, and callers need no error path that can't be tested. A program that wants
+ * another end has a function of this name. */
+__attribute__((weak)) _Noreturn void mem_exhausted(size_t bytes)
 {
-    fprintf(stderr, "milkit: out of memory (%zu bytes asked for)\n", bytes);
-    exit(6);
+    (void)bytes;
+    abort();
 }
 
 void *xmalloc(size_t bytes)
 {
     void *p = malloc(bytes ? bytes : 1);
     if (!p)
-        out_of_memory(bytes);
+        mem_exhausted(bytes);
     return p;
 }
 
@@ -28,7 +29,7 @@ void *xcalloc(size_t n, size_t bytes)
     void *p = calloc(n ? n : 1, bytes ? bytes : 1);
     if (!p) {
         size_t total;
-        out_of_memory(size_mul(n, bytes, &total) ? total : SIZE_MAX);
+        mem_exhausted(size_mul(n, bytes, &total) ? total : SIZE_MAX);
     }
     return p;
 }
@@ -37,7 +38,7 @@ void *xrealloc(void *p, size_t bytes)
 {
     void *q = realloc(p, bytes ? bytes : 1);
     if (!q)
-        out_of_memory(bytes);
+        mem_exhausted(bytes);
     return q;
 }
 
@@ -204,7 +205,7 @@ void *arena_alloc(struct arena *a, size_t bytes)
     size_t rounded;
     void *p = round_up(bytes, &rounded) && within_limit(a, rounded) ? take(a, rounded) : NULL;
     if (!p)
-        out_of_memory(bytes);
+        mem_exhausted(bytes);
     return p;
 }
 
@@ -231,7 +232,7 @@ char *arena_strndup(struct arena *a, const char *s, size_t n)
 {
     size_t bytes;
     if (!size_add(n, 1, &bytes))
-        out_of_memory(n);
+        mem_exhausted(n);
     char *p = arena_alloc(a, bytes);
     if (n)
         memcpy(p, s, n);

@@ -1,7 +1,6 @@
 /* Memory: arenas for object graphs, checked sizes, and allocation that ends the program when memory is out.
  *
- * x* functions and arena_alloc never return NULL: a few bytes that can't be had end the program with a
- * message and status 6. Every size that comes from input goes through size_mul/size_add and a stated limit
+ * x* functions and arena_alloc never return NULL: a few bytes that can't be had end the program (mem_exhausted). Every size that comes from input goes through size_mul/size_add and a stated limit
  * first, and large buffers of such sizes through mem_try_alloc or arena_try_alloc, which can fail.
  */
 #ifndef MILKIT_BASE_MEM_H
@@ -17,6 +16,9 @@ struct str {
     const char *p;
     size_t n;
 };
+
+/* What happens then: abort(). A program that defines a function of this name has its own end; it must not return. */
+_Noreturn void mem_exhausted(size_t bytes);
 
 void *xmalloc(size_t bytes);
 void *xcalloc(size_t n, size_t bytes);

@@ -6,8 +6,9 @@
 #include "base/err.h"
 
 struct stop {
-    const atomic_int *flag, *also; /* either not 0: stop; may be NULL. Set by signal handlers or other threads */
-    double deadline;               /* of clock_seconds; 0: none */
+    const atomic_int *flag,
+        *also;       /* either not 0: stop; may be NULL. Set by signal handlers or other threads */
+    double deadline; /* of clock_seconds; 0: none */
 };
 
 /* Should the work stop? s may be NULL. Thread safe. */

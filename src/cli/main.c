@@ -82,6 +82,12 @@ static void set_signals(void)
     sigaction(SIGXFSZ, &action, NULL);
 }
 
+_Noreturn void mem_exhausted(size_t bytes)
+{
+    fprintf(stderr, "milkit: out of memory (%zu bytes asked for)\n", bytes);
+    exit(err_exit_status(ERR_NOMEM));
+}
+
 int main(int argc, char **argv)
 {
     set_signals();

@@ -33,8 +33,8 @@ struct session {
     struct engine_run *head; /* NULL in a monolithic package */
     int i_head_input;
     struct stop stop; /* the model's, or with the flags of session_set_stop; asked by all runs */
-    float *logits;   /* [vocab_size] */
-    int32_t *tokens; /* [context_length]: what the context holds */
+    float *logits;    /* [vocab_size] */
+    int32_t *tokens;  /* [context_length]: what the context holds */
     int64_t n;
     bool has_logits;
     struct snapshot *snapshots; /* of the sequential kind: the one used last first */

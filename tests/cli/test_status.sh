@@ -53,6 +53,8 @@ folder template PATH
 any    inspect PATH
 any    compile PATH -o out.mlmodelc
 any    plan PATH
+any    predict PATH --random -o out.st
+file   predict HEAD --in PATH -o out.st
 file   convert CHECKPOINT --lut-ffn 4 --lut-ffn-mixed 5 -o out -q --calibration PATH
 ROWS
 }
@@ -61,13 +63,13 @@ while read -r kind call; do
     for name in missing folder/missing dangling circle; do
         expected=1
         # shellcheck disable=SC2086
-        check_status $expected $name $(printf '%s' "$call" | sed "s#PATH#$name#; s#CHECKPOINT#$tiny#")
+        check_status $expected $name $(printf '%s' "$call" | sed "s#PATH#$name#; s#CHECKPOINT#$tiny#; s#HEAD#package/qwen_lm_head.mlmodelc#")
     done
     wrong="empty folder"
     if [ "$kind" != file ]; then
         wrong+=" garbage"
         # shellcheck disable=SC2086
-        check_status 1 pipe $(printf '%s' "$call" | sed "s#PATH#pipe#; s#CHECKPOINT#$tiny#")
+        check_status 1 pipe $(printf '%s' "$call" | sed "s#PATH#pipe#; s#CHECKPOINT#$tiny#; s#HEAD#package/qwen_lm_head.mlmodelc#")
     fi
     for name in $wrong; do
         case "$name $call" in
@@ -75,12 +77,12 @@ while read -r kind call; do
         "empty chat"*--chat-template*) continue ;; # a template may be empty: a message without a word
         esac
         # shellcheck disable=SC2086
-        check_status 4 $name $(printf '%s' "$call" | sed "s#PATH#$name#; s#CHECKPOINT#$tiny#")
+        check_status 4 $name $(printf '%s' "$call" | sed "s#PATH#$name#; s#CHECKPOINT#$tiny#; s#HEAD#package/qwen_lm_head.mlmodelc#")
     done
     # the superuser reads everything
     if [ "$kind" = file ] && [ ! -r locked ]; then
         # shellcheck disable=SC2086
-        check_status 1 locked $(printf '%s' "$call" | sed "s#PATH#locked#; s#CHECKPOINT#$tiny#")
+        check_status 1 locked $(printf '%s' "$call" | sed "s#PATH#locked#; s#CHECKPOINT#$tiny#; s#HEAD#package/qwen_lm_head.mlmodelc#")
     fi
 done < <(table)
 [ $n_cases -gt 150 ] || fail "only $n_cases cases"

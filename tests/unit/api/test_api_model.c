@@ -57,9 +57,9 @@ static void by_hand(mk_function *embeddings, mk_function *const *chunks, mk_func
     OK(mk_predict(embeddings, &input, &in, 1, NULL, NULL, &r, e));
     for (int i = 0; i < 2; i++) {
         OK(mk_result_get(r, 0, &name, &hidden, e));
-        const mk_tensor inputs[] = {hidden, tensor_of(MK_I32, &position, 1, (const int64_t[]){1}),
-                                    tensor_of(MK_F32, mask, 4, (const int64_t[]){1, 1, 1, CONTEXT}),
-                                    tensor_of(MK_I32, &position, 1, (const int64_t[]){1})};
+        mk_tensor at = tensor_of(MK_I32, &position, 1, (const int64_t[]){1});
+        mk_tensor rows = tensor_of(MK_F32, mask, 4, (const int64_t[]){1, 1, 1, CONTEXT});
+        const mk_tensor inputs[] = {hidden, at, rows, at};
         OK(mk_predict(chunks[i], chunk_inputs, inputs, 4, s, NULL, &next, e));
         mk_result_free(r);
         r = next;
@@ -266,10 +266,10 @@ static void test_states(void **state)
     OK(mk_function_port(f, MK_INPUTS, 0, &port, e));
     float *hidden = xcalloc((size_t)port.dims[2] + CONTEXT, sizeof *hidden);
     int32_t zero = 0;
-    const mk_tensor inputs[] = {tensor_of(MK_F32, hidden, 3, port.dims),
-                                tensor_of(MK_I32, &zero, 1, (const int64_t[]){1}),
-                                tensor_of(MK_F32, hidden, 4, (const int64_t[]){1, 1, 1, CONTEXT}),
-                                tensor_of(MK_I32, &zero, 1, (const int64_t[]){1})};
+    mk_tensor row = tensor_of(MK_F32, hidden, 3, port.dims);
+    mk_tensor at = tensor_of(MK_I32, &zero, 1, (const int64_t[]){1});
+    mk_tensor mask = tensor_of(MK_F32, hidden, 4, (const int64_t[]){1, 1, 1, CONTEXT});
+    const mk_tensor inputs[] = {row, at, mask, at};
     FAILS(mk_predict(f, names, inputs, 4, NULL, NULL, &r, e), MK_USAGE, "needs a state");
     OK(mk_predict(f, names, inputs, 4, s, NULL, &r, e));
     mk_result_free(r);

@@ -56,12 +56,12 @@ static void test_wrong_structures(void **state)
     options = (mk_options){.size = offsetof(mk_options, log_level), .threads = 1, .log_level = 77};
     OK(mk_library_open(&l, &options, e));
     mk_package *p;
-    FAILS(mk_package_open(&p, l, "no/such/folder", NULL, e), MK_FORMAT, "no/such/folder");
+    FAILS(mk_package_open(&p, l, "no/such/folder", NULL, e), MK_FAILED, "no/such/folder");
     assert_null(p);
     mk_package_options wrong = {.size = sizeof wrong, .precision = 9};
     FAILS(mk_package_open(&p, l, "no/such/folder", &wrong, e), MK_USAGE, "precision");
     /* Nobody has to take the error. */
-    assert_int_equal(mk_package_open(&p, l, "no/such/folder", NULL, NULL), MK_FORMAT);
+    assert_int_equal(mk_package_open(&p, l, "no/such/folder", NULL, NULL), MK_FAILED);
     mk_library_close(l);
 }
 

@@ -310,7 +310,7 @@ static void test_places_of_random_lives(void **state)
 
 /* ---- stopping ---- */
 
-static volatile sig_atomic_t stop_flag;
+static atomic_int stop_flag;
 
 static void on_alarm(int signal_number)
 {

@@ -1,0 +1,12 @@
+# Removes the files that `cmake --install` of the current build folder wrote; DESTDIR as when they were installed.
+if(NOT EXISTS install_manifest.txt)
+    message(FATAL_ERROR "nothing was installed from here: no install_manifest.txt")
+endif()
+file(STRINGS install_manifest.txt files)
+foreach(file ${files})
+    set(path "$ENV{DESTDIR}${file}")
+    if(EXISTS "${path}" OR IS_SYMLINK "${path}")
+        message(STATUS "Removing: ${path}")
+        file(REMOVE "${path}")
+    endif()
+endforeach()

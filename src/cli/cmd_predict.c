@@ -1,0 +1,350 @@
+/* milkit predict: one call (or several) of a function of a single model; tensors in and out as safetensors files. A client of
+ * milkit.h alone, but for reading and writing those files. */
+#include <stdlib.h>
+#include <string.h>
+#include "cli/cli.h"
+#include "format/json.h"
+#include "format/safetensors.h"
+#include "milkit.h"
+
+#define SYNOPSIS "MODEL [--in X.safetensors | --random] [OPTIONS]"
+#define INPUTS_MAX 4096
+
+struct predict {
+    const char *path, *function, *in, *out, *state_in, *state_out, *precision;
+    bool random, json;
+    int64_t seed, repeat, n_threads;
+    mk_library *library;
+    mk_model *model;
+    mk_function *f;
+    mk_state *state;
+    mk_result *result;
+    size_t n;
+    const char *names[INPUTS_MAX];
+    mk_tensor inputs[INPUTS_MAX];
+    void *own[INPUTS_MAX]; /* data that was made here */
+    double *seconds;       /* [repeat] */
+};
+
+/* Takes an error of the library over. */
+static bool take(mk_status status, mk_error **from, struct err *e)
+{
+    static const enum err_code codes[] = {ERR_NONE,   ERR_FAILED,   ERR_USAGE, ERR_UNSUPPORTED,
+                                          ERR_FORMAT, ERR_MISMATCH, ERR_LIMIT, ERR_CANCELLED};
+    if (status == MK_OK)
+        return true;
+    err_set(e, codes[status], "%s", mk_error_message(*from));
+    mk_error_free(*from);
+    *from = NULL;
+    return false;
+}
+
+/* The MK_ type whose elements lie like those of the file; 0: read as float32. */
+static int32_t type_of(enum st_dtype d)
+{
+    switch (d) {
+    case ST_F32:
+        return MK_F32;
+    case ST_F16:
+        return MK_F16;
+    case ST_F64:
+        return MK_F64;
+    case ST_I32:
+        return MK_I32;
+    case ST_I16:
+        return MK_I16;
+    case ST_I8:
+        return MK_I8;
+    case ST_U8:
+        return MK_U8;
+    case ST_BOOL:
+        return MK_BOOL;
+    default:
+        return 0;
+    }
+}
+
+static enum st_dtype dtype_of(int32_t type)
+{
+    static const enum st_dtype dtypes[] = {ST_UNKNOWN, ST_F32, ST_F16, ST_F64, ST_I32,
+                                           ST_I16,     ST_I8,  ST_U8,  ST_BOOL};
+    return type > 0 && type < (int32_t)(sizeof dtypes / sizeof *dtypes) ? dtypes[type] : ST_UNKNOWN;
+}
+
+/* own: what has to be freed, or NULL when the tensor borrows the mapping. */
+static bool read_tensor(const struct st_tensor *from, mk_tensor *to, void **own, struct err *e)
+{
+    int32_t type = type_of(from->dtype);
+    *own = NULL;
+    *to = (mk_tensor){.size = sizeof *to, .type = type ? type : MK_F32, .rank = from->rank};
+    memcpy(to->dims, from->shape, sizeof(int64_t) * (size_t)from->rank);
+    to->data = (void *)(uintptr_t)from->data;
+    if (type)
+        return true;
+    size_t bytes;
+    if (!size_mul((size_t)from->n_elems, sizeof(float), &bytes) || !(*own = mem_try_alloc(bytes, e)))
+        return e->code ? false : err_set(e, ERR_LIMIT, "%s: too many elements", from->name);
+    to->data = *own;
+    return st_read_f32(from, *own, e);
+}
+
+static bool read_inputs(struct predict *p, const struct safetensors *s, struct err *e)
+{
+    if (s->n_tensors > INPUTS_MAX)
+        return err_set(e, ERR_FORMAT, "%s: expected at most %d tensors, found %d", s->path, INPUTS_MAX,
+                       s->n_tensors);
+    for (int i = 0; i < s->n_tensors; i++) {
+        p->names[p->n] = s->tensors[i].name;
+        if (!read_tensor(&s->tensors[i], &p->inputs[p->n], &p->own[p->n], e))
+            return false;
+        p->n++;
+    }
+    return true;
+}
+
+/* splitmix64 (Steele, Lea and Flood 2014) */
+static uint64_t next_random(uint64_t *state)
+{
+    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return z ^ z >> 31;
+}
+
+/* Default shapes; floats in [-1, 1), integers and bools 0 or 1. */
+static bool make_inputs(struct predict *p, struct err *e)
+{
+    uint64_t state = (uint64_t)p->seed;
+    size_t n = mk_function_ports(p->f, MK_INPUTS);
+    if (n > INPUTS_MAX)
+        return err_set(e, ERR_LIMIT, "%zu inputs, the most is %d", n, INPUTS_MAX);
+    for (; p->n < n; p->n++) {
+        mk_port port = {.size = sizeof port};
+        mk_error *error = NULL;
+        size_t elems = 1;
+        if (!take(mk_function_port(p->f, MK_INPUTS, p->n, &port, &error), &error, e))
+            return false;
+        mk_tensor *t = &p->inputs[p->n];
+        *t = (mk_tensor){.size = sizeof *t, .type = MK_F32, .rank = port.rank};
+        for (int i = 0; i < port.rank; i++) {
+            if (port.dims[i] < 0)
+                return err_set(e, ERR_UNSUPPORTED, "input %s has no default shape for --random", port.name);
+            t->dims[i] = port.dims[i];
+            if (!size_mul(elems, (size_t)port.dims[i], &elems))
+                return err_set(e, ERR_LIMIT, "input %s: too many elements", port.name);
+        }
+        size_t bytes;
+        if (!size_mul(elems, sizeof(float), &bytes) || !(p->own[p->n] = mem_try_alloc(bytes, e)))
+            return e->code ? false : err_set(e, ERR_LIMIT, "input %s: too many elements", port.name);
+        bool is_float = port.type == MK_F32 || port.type == MK_F16 || port.type == MK_F64;
+        float *data = p->own[p->n];
+        for (size_t i = 0; i < elems; i++) {
+            uint64_t r = next_random(&state);
+            data[i] = is_float ? (float)(int32_t)(r >> 40) * 0x1p-23f - 1.0f : (float)(r & 1);
+        }
+        t->data = data;
+        p->names[p->n] = port.name;
+    }
+    return true;
+}
+
+static bool load_state(struct predict *p, struct err *e)
+{
+    struct safetensors *s = NULL;
+    bool ok = safetensors_open(&s, p->state_in, e);
+    for (int i = 0; ok && i < s->n_tensors; i++) {
+        mk_tensor t;
+        mk_error *error = NULL;
+        void *own;
+        ok = read_tensor(&s->tensors[i], &t, &own, e) &&
+             take(mk_state_write(p->state, s->tensors[i].name, &t, &error), &error, e);
+        mem_free(own);
+    }
+    safetensors_close(s);
+    return ok || err_wrap(e, "%s", p->state_in);
+}
+
+static bool save_state(struct predict *p, struct err *e)
+{
+    size_t n = mk_function_ports(p->f, MK_STATES);
+    void **data = xcalloc(n + 1, sizeof *data);
+    struct st_writer *w = st_writer_new();
+    bool ok = true;
+    for (size_t i = 0; ok && i < n; i++) {
+        mk_port port = {.size = sizeof port};
+        mk_tensor t = {.size = sizeof t};
+        mk_error *error = NULL;
+        size_t elems = 1;
+        ok = take(mk_function_port(p->f, MK_STATES, i, &port, &error), &error, e) &&
+             take(mk_state_read(p->state, port.name, &t, &error), &error, e);
+        for (int k = 0; ok && k < t.rank; k++)
+            elems *= (size_t)t.dims[k];
+        ok = ok && (data[i] = t.data = mem_try_alloc(elems * 2, e)) &&
+             take(mk_state_read(p->state, port.name, &t, &error), &error, e);
+        if (ok)
+            st_writer_add(w, port.name, ST_F16, t.dims, t.rank, data[i]);
+    }
+    ok = ok && st_writer_write(w, p->state_out, e);
+    st_writer_free(w);
+    for (size_t i = 0; i < n; i++)
+        mem_free(data[i]);
+    free(data);
+    return ok;
+}
+
+static bool save_result(const struct predict *p, struct err *e)
+{
+    struct st_writer *w = st_writer_new();
+    bool ok = true;
+    for (size_t i = 0; ok && i < mk_result_count(p->result); i++) {
+        const char *name;
+        mk_tensor t = {.size = sizeof t};
+        mk_error *error = NULL;
+        ok = take(mk_result_get(p->result, i, &name, &t, &error), &error, e);
+        if (ok)
+            st_writer_add(w, name, dtype_of(t.type), t.dims, t.rank, t.data);
+    }
+    ok = ok && st_writer_write(w, p->out, e);
+    st_writer_free(w);
+    return ok;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void put_name(const char *name)
+{
+    struct buf b;
+    buf_init(&b, 1 << 20);
+    json_put_string(&b, name, strlen(name));
+    fwrite(b.p ? b.p : "\"\"", 1, b.p ? b.n : 2, stdout);
+    buf_fini(&b);
+}
+
+static void print_result(const struct predict *p)
+{
+    size_t n = (size_t)p->repeat;
+    qsort(p->seconds, n, sizeof *p->seconds, by_size);
+    double median = n % 2 ? p->seconds[n / 2] : 0.5 * (p->seconds[n / 2 - 1] + p->seconds[n / 2]);
+    if (p->json)
+        printf(
+            "{\"schema\": 1, \"runs\": %zu, \"seconds\": {\"min\": %.6f, \"median\": %.6f, \"max\": %.6f}, "
+            "\"outputs\": [",
+            n, p->seconds[0], median, p->seconds[n - 1]);
+    for (size_t i = 0; i < mk_result_count(p->result); i++) {
+        const char *name;
+        mk_tensor t = {.size = sizeof t};
+        if (mk_result_get(p->result, i, &name, &t, NULL) != MK_OK)
+            continue;
+        if (p->json) {
+            printf(i ? ", {\"name\": " : "{\"name\": ");
+            put_name(name);
+            printf(", \"dtype\": \"%s\", \"shape\": [", st_dtype_name(dtype_of(t.type)));
+        } else {
+            printf("%s %s [", name, st_dtype_name(dtype_of(t.type)));
+        }
+        for (int k = 0; k < t.rank; k++)
+            printf(k ? ", %lld" : "%lld", (long long)t.dims[k]);
+        printf(p->json ? "]}" : "]\n");
+    }
+    if (p->json)
+        printf("]}\n");
+    else if (n > 1)
+        printf("%zu runs: %.3f ms, median %.3f ms, at most %.3f ms\n", n, p->seconds[0] * 1e3, median * 1e3,
+               p->seconds[n - 1] * 1e3);
+}
+
+static bool predict(struct cli *c, struct predict *p, struct err *e)
+{
+    mk_options options = {.size = sizeof options, .threads = (int32_t)p->n_threads};
+    mk_model_options model = {.size = sizeof model};
+    struct safetensors *in = NULL;
+    mk_error *error = NULL;
+    bool ok = false;
+    if (p->precision && strcmp(p->precision, "default") != 0) {
+        model.precision = strcmp(p->precision, "fp32") == 0   ? MK_PRECISION_FP32
+                          : strcmp(p->precision, "fp16") == 0 ? MK_PRECISION_FP16
+                                                              : -1;
+        if (model.precision < 0)
+            return err_set(e, ERR_USAGE, "--precision: expected default, fp32 or fp16, found '%s'",
+                           p->precision);
+    }
+    if (!take(mk_library_open(&p->library, &options, &error), &error, e) ||
+        !take(mk_model_open(&p->model, p->library, p->path, &model, &error), &error, e) ||
+        !take(mk_function_open(&p->f, p->model, p->function, &error), &error, e))
+        return false;
+    bool has_state = mk_function_ports(p->f, MK_STATES) > 0;
+    if (!has_state && (p->state_in || p->state_out))
+        return err_set(e, ERR_USAGE, "%s: the function has no state", p->path);
+    if (has_state && !take(mk_state_new(&p->state, p->f, &error), &error, e))
+        return false;
+    if (p->state_in && !load_state(p, e))
+        return false;
+    if (p->random ? !make_inputs(p, e) : p->in && !(safetensors_open(&in, p->in, e) && read_inputs(p, in, e)))
+        goto done;
+    p->seconds = xcalloc((size_t)p->repeat, sizeof *p->seconds);
+    for (int64_t i = 0; i < p->repeat; i++) {
+        if (log_cancelled(&c->log, e))
+            goto done;
+        mk_result_free(p->result);
+        double start = clock_seconds();
+        if (!take(mk_predict(p->f, p->names, p->inputs, p->n, p->state, NULL, &p->result, &error), &error, e))
+            goto done;
+        p->seconds[i] = clock_seconds() - start;
+    }
+    ok = (!p->out || save_result(p, e)) && (!p->state_out || save_state(p, e));
+    if (ok)
+        print_result(p);
+done:
+    safetensors_close(in);
+    return ok;
+}
+
+int cmd_predict(struct cli *c, int argc, char **argv)
+{
+    struct predict *p = xcalloc(1, sizeof *p);
+    struct err e = {0};
+    int n_positional = 0;
+    bool help = false;
+    p->repeat = 1;
+    const struct cli_option options[] = {
+        {"--function", CLI_STRING, &p->function, "NAME", "the function to call (the model's default)"},
+        {"-i,--in,--input", CLI_STRING, &p->in, "FILE", "inputs, a safetensors file with their names"},
+        {"-o,--out,--output", CLI_STRING, &p->out, "FILE", "outputs, the same way"},
+        {"--state-in", CLI_STRING, &p->state_in, "FILE", "states before the call (zeros)"},
+        {"--state-out", CLI_STRING, &p->state_out, "FILE", "states after it"},
+        {"--random", CLI_FLAG, &p->random, NULL, "random inputs of the default shapes"},
+        {"-s,--seed", CLI_INT, &p->seed, "N", "of --random (0)"},
+        {"-r,--repeat", CLI_INT, &p->repeat, "N", "calls, timed (1); states go from call to call"},
+        {"--precision", CLI_STRING, &p->precision, "P", "default, fp32 or fp16 (as the hardware rounds)"},
+        {"-t,-j,--threads", CLI_INT, &p->n_threads, "N", "threads (all processors)"},
+        {"--json", CLI_FLAG, &p->json, NULL, "outputs and times as JSON"},
+    };
+    bool ok = cli_parse(c, argc, argv, options, (int)(sizeof options / sizeof options[0]), &p->path, 1,
+                        &n_positional, SYNOPSIS, &help, &e);
+    if (ok && !help) {
+        if (n_positional != 1)
+            ok = err_set(&e, ERR_USAGE, "expected a model: a .mlpackage, .mlmodelc or .mlmodel");
+        else if (p->in && p->random)
+            ok = err_set(&e, ERR_USAGE, "--in and --random: expected one of them");
+        else if (p->repeat < 1 || p->repeat > 1000000)
+            ok = err_set(&e, ERR_USAGE, "--repeat: expected 1 to 1000000, found %lld", (long long)p->repeat);
+        else if (p->n_threads < 0 || p->n_threads > 1024)
+            ok = err_set(&e, ERR_USAGE, "--threads: expected 1 to 1024, found %lld", (long long)p->n_threads);
+        else
+            ok = predict(c, p, &e);
+    }
+    mk_result_free(p->result);
+    mk_state_free(p->state);
+    mk_function_close(p->f);
+    mk_model_close(p->model);
+    mk_library_close(p->library);
+    for (size_t i = 0; i < INPUTS_MAX; i++)
+        mem_free(p->own[i]);
+    free(p->seconds);
+    free(p);
+    return ok ? 0 : cli_fail(c, &e, NULL);
+}

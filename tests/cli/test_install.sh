@@ -1,0 +1,97 @@
+# An installation, as a user and a packager sees it: what is there, what the library shows, programs in C and C++ that are built with
+# pkg-config alone, the static library, CMake, and that uninstalling leaves nothing.
+. "$SOURCE/tests/cli/packages.sh"
+
+is_sanitized && exit 77 # programs of others are not
+prefix=$PWD/prefix
+cmake --install "$BUILD" --prefix "$prefix" >install.txt 2>&1 || fail "install: $(tail -3 install.txt)"
+for file in bin/milkit include/milkit.h; do
+    [ -e "$prefix/$file" ] || fail "not installed: $file"
+done
+library=$(find "$prefix" -name libmilkit.so)
+folder=$(dirname "$library")
+for file in libmilkit.so.0 libmilkit.a pkgconfig/milkit.pc cmake/milkit/milkitConfig.cmake; do
+    [ -e "$folder/$file" ] || fail "not installed: $file"
+done
+
+# ---- the library shows the functions of the header and nothing else ----
+grep -oE '\bmk_[a-z0-9_]+\(' "$prefix/include/milkit.h" | tr -d '(' | sort -u >header.txt
+nm -D --defined-only "$library" | awk '$2 == "T" { print $3 }' | sed 's/@.*//' | sort -u >shown.txt
+nm -D --defined-only "$library" | awk '$2 != "T" && $2 != "A"' >other.txt
+[ -s other.txt ] && fail "the library shows more than functions: $(head -3 other.txt)"
+# names of types in the header are followed by a parenthesis only in function pointers' own typedefs
+comm -13 header.txt shown.txt >only.txt
+[ -s only.txt ] && fail "functions that the header does not have: $(tr '\n' ' ' <only.txt)"
+while read -r name; do
+    grep -qx "$name" shown.txt || fail "the header promises $name, the library does not have it"
+done <header.txt
+nm -g --defined-only "$folder/libmilkit.a" | awk 'NF == 3 { print $3 }' | grep -v '^mk_' >only.txt
+[ -s only.txt ] && fail "the static library shows more: $(head -3 only.txt)"
+if nm "$library" -D --undefined-only | grep -qE ' (exit|printf|puts|__printf_chk|signal|sigaction)(@|$)'; then
+    fail "the library prints, ends the program or takes signals: $(nm "$library" -D --undefined-only | grep -E ' (exit|printf|puts|__printf_chk|signal|sigaction)(@|$)')"
+fi
+
+# ---- the header alone, in old C and in C++ ----
+echo '#include <milkit.h>' >header.c
+for compiler in "gcc -std=c99" "g++ -std=c++11 -x c++"; do
+    # shellcheck disable=SC2086
+    command -v ${compiler%% *} >/dev/null || continue
+    $compiler -pedantic -Wall -Wextra -Werror -I"$prefix/include" -c header.c -o header.o || fail "the header: $compiler"
+done
+
+# ---- the examples, with pkg-config alone ----
+export PKG_CONFIG_PATH=$folder/pkgconfig LD_LIBRARY_PATH=$folder
+flags=$(pkg-config --cflags milkit) libs=$(pkg-config --libs milkit)
+for example in "$SOURCE"/examples/*.c; do
+    name=$(basename "$example" .c)
+    [ "$(wc -l <"$example")" -lt 60 ] || fail "$name.c has 60 lines or more"
+    # shellcheck disable=SC2086
+    gcc -std=c99 -Wall -Wextra -Werror $flags "$example" -o "$name" $libs || fail "C: $name"
+    if command -v g++ >/dev/null; then
+        # shellcheck disable=SC2086
+        g++ -x c++ -Wall -Wextra -Werror -Wno-missing-field-initializers $flags "$example" -o "$name++" $libs || fail "C++: $name"
+    else
+        echo "skipped: no C++ compiler"
+    fi
+done
+for plus in "" ++; do
+    [ -x "./convert$plus" ] || continue
+    rm -rf package
+    "./convert$plus" "$tiny" package >out.txt 2>err.txt || fail "convert$plus: $(tail -1 err.txt)"
+    grep -q '"tensors_used": 58' out.txt || fail "convert$plus: $(cat out.txt)"
+    "./minimal$plus" package "In the beginning" >out.txt 2>err.txt || fail "minimal$plus: $(tail -1 err.txt)"
+    "$MILKIT" run package -p "In the beginning" -n 32 --greedy >expected.txt 2>err.txt
+    cmp out.txt expected.txt || fail "minimal$plus and milkit run say different things"
+    "./predict$plus" package/qwen_lm_head_lut6.mlmodelc >out.txt 2>err.txt || fail "predict$plus: $(tail -1 err.txt)"
+    grep -q '^logits1: 1 1 ' out.txt || fail "predict$plus: $(cat out.txt)"
+    "./minimal$plus" nowhere x >out.txt 2>err.txt && fail "minimal$plus nowhere: no error"
+    grep -q nowhere err.txt || fail "minimal$plus nowhere: $(cat err.txt)"
+done
+
+# ---- the static library ----
+# shellcheck disable=SC2046,SC2086
+gcc $flags "$SOURCE/examples/minimal.c" -o minimal_static "$folder/libmilkit.a" $(pkg-config --libs --static milkit | sed 's/-lmilkit//') ||
+    fail "the static library does not link"
+./minimal_static package "In the beginning" >out.txt 2>err.txt && cmp out.txt expected.txt || fail "minimal_static: $(tail -1 err.txt)"
+
+# ---- CMake ----
+mkdir -p project && cp "$SOURCE/examples/minimal.c" project/
+cat >project/CMakeLists.txt <<'CMAKE'
+cmake_minimum_required(VERSION 3.25)
+project(user LANGUAGES C)
+find_package(milkit 0.1 REQUIRED)
+add_executable(user minimal.c)
+target_link_libraries(user PRIVATE milkit::milkit)
+CMAKE
+{ cmake -S project -B project/build -DCMAKE_PREFIX_PATH="$prefix" && cmake --build project/build; } >cmake.txt 2>&1 ||
+    fail "a CMake project: $(tail -3 cmake.txt)"
+project/build/user package "In the beginning" >out.txt 2>err.txt && cmp out.txt expected.txt || fail "the CMake project: $(tail -1 err.txt)"
+
+# ---- into a staging folder, and away again ----
+DESTDIR=$PWD/stage cmake --install "$BUILD" --prefix /usr >install.txt 2>&1 || fail "DESTDIR: $(tail -3 install.txt)"
+[ -x stage/usr/bin/milkit ] || fail "DESTDIR is not honoured"
+grep -rIl "$PWD" stage >only.txt && fail "files that name the staging folder: $(head -3 only.txt)"
+(cd "$BUILD" && DESTDIR=$SCRATCH/stage cmake -P "$SOURCE/cmake/uninstall.cmake") >install.txt 2>&1 || fail "uninstall: $(tail -3 install.txt)"
+find stage ! -type d >only.txt
+[ -s only.txt ] && fail "left behind: $(head -3 only.txt)"
+finish
