@@ -89,6 +89,18 @@ static bool results_are_as_typed(struct compiler *c, const struct mil_op *op)
     return true;
 }
 
+/* No result lies in a storage that was there before the op, constants apart; but read_state gives the state. */
+static bool results_are_own(const struct compiler *c, const struct mil_op *op, int n_before)
+{
+    for (int k = 0; k < op->n_outputs; k++) {
+        int storage = c->values[op->outputs[k]->id].storage;
+        if (storage >= 0 && storage < n_before && c->plan->storages[storage].kind != STORAGE_CONST &&
+            !mil_op_is(op, "read_state"))
+            return false;
+    }
+    return true;
+}
+
 static bool emit_op(struct compiler *c, int i)
 {
     const struct mil_op *op = c->g.ops[i];
@@ -110,7 +122,14 @@ static bool emit_op(struct compiler *c, int i)
     bool is_empty = false;
     if (!results_are_known(c, op, &is_empty))
         return false;
-    return is_empty ? emit_nothing(c, op) : emit(c, op) && results_are_as_typed(c, op);
+    if (is_empty)
+        return emit_nothing(c, op);
+    int n_storages = c->plan->n_storages;
+    if (!emit(c, op) || !results_are_as_typed(c, op))
+        return false;
+    INVARIANT(op_is_view(op) || results_are_own(c, op, n_storages),
+              "only an op marked VIEW gives its operand's memory as its result");
+    return true;
 }
 
 static bool fill_port(struct compiler *c, struct engine_port *port, const char *name,
@@ -391,6 +410,9 @@ bool engine_plan_new(struct engine_plan **out, const struct mil_model *m, const 
     for (int i = 0; i < p->n_steps; i++)
         if (p->steps[i].label)
             p->steps[i].label = arena_strdup(c.arena, p->steps[i].label);
+    struct err fault = {0};
+    if (INVARIANTS_CHECKED && !plan_check(p, &fault))
+        invariant_broken(__FILE__, __LINE__, fault.msg);
     ok = true;
     *out = p;
 done:

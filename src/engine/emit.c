@@ -127,13 +127,17 @@ struct step *step_new(struct compiler *c, const char *name, step_fn run)
 
 void step_in(struct compiler *c, struct step *s, struct value v)
 {
-    (void)c;
+    INVARIANT(s->n_in < STEP_OPERANDS, "a step has no more operands than there is room for");
+    INVARIANT(v.storage >= 0 && v.storage < c->plan->n_storages, "an operand lies in a storage of the plan");
     s->in[s->n_in++] = v;
 }
 
 void step_out(struct compiler *c, struct step *s, struct value v)
 {
-    (void)c;
+    INVARIANT(s->n_out < STEP_OPERANDS, "a step has no more results than there is room for");
+    INVARIANT(c->plan->storages[v.storage].kind == STORAGE_ARENA ||
+                  c->plan->storages[v.storage].kind == STORAGE_STATE,
+              "a constant or an input is not a result");
     s->out[s->n_out++] = v;
 }
 

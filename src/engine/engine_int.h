@@ -7,6 +7,7 @@
 #define MILKIT_ENGINE_ENGINE_INT_H
 
 #include <stdatomic.h>
+#include "base/invariant.h"
 #include "engine/engine.h"
 #include "kernel/kernel_fixed.h"
 #include "mil/infer.h"
@@ -58,6 +59,7 @@ struct step {
     struct value out[STEP_OPERANDS];
     const struct value *more; /* operands beyond the fixed ones (concat, grouped linear): [n_more] */
     int n_more;
+    bool more_written;  /* they are results */
     const void *params; /* of the op's own kind */
     int64_t i[6];
     float f[2];
@@ -360,6 +362,8 @@ bool emit_gated_delta(struct compiler *c, const struct fused *f);
 bool emit_experts(struct compiler *c, const struct fused *f);
 /* Joins neighbouring linear steps with one input into one step. */
 void group_linear(struct compiler *c);
+/* plan_check.c: ERR_BUG with the first thing that is not as it is in every plan. Any build can call it. */
+bool plan_check(const struct engine_plan *p, struct err *e);
 /* memory.c: offsets of arena storages */
 bool plan_memory(struct compiler *c);
 

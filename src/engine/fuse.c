@@ -92,6 +92,7 @@ void fuse_take(struct compiler *c, struct fused *f, int root, const int *members
 static void take(struct compiler *c, struct fused *f, int root, const struct mil_op *const *members, int n)
 {
     int index[16];
+    INVARIANT(n <= 16, "a pattern that is counted here has at most 16 members");
     for (int i = 0; i < n; i++)
         index[i] = index_of(c, members[i]);
     fuse_take(c, f, root, index, n);

@@ -80,6 +80,7 @@ static struct step join_steps(struct compiler *c, const struct step *steps, int 
     s.params = joined;
     s.more = more;
     s.n_more = joined->n_parts;
+    s.more_written = true;
     return s;
 }
 
