@@ -2,40 +2,11 @@
  * views and steps; what it is given and what it gives become ports. */
 #include <stdlib.h>
 #include <string.h>
-#include "engine/engine_int.h"
+#include "engine/compiler.h"
 #include "format/blob.h"
 
 /* The most elements of one tensor: sums of sizes over all steps stay far from the end of 64 bits. */
 #define ELEMS_MAX ((int64_t)1 << 36)
-
-static bool emit_fused(struct compiler *c, const struct fused *f)
-{
-    switch (f->kind) {
-    case FUSED_RMS_NORM:
-        return emit_rms_norm(c, f);
-    case FUSED_ROPE:
-        return emit_rope(c, f);
-    case FUSED_SILU_MUL:
-        return emit_silu_mul(c, f);
-    case FUSED_ATTENTION:
-        return emit_attention(c, f);
-    case FUSED_GATED_DELTA:
-        return emit_gated_delta(c, f);
-    case FUSED_WINDOW:
-        return emit_window(c, f);
-    case FUSED_EXPERTS:
-        return emit_experts(c, f);
-    case FUSED_TOUCH: {
-        struct mil_binding x = {.var = f->in[0]};
-        struct value v;
-        if (!operand_binding(c, &x, &v))
-            return false;
-        set_var(c, f->out, v);
-        return true;
-    }
-    }
-    return compile_fail(c, ERR_BUG, "unknown fused pattern");
-}
 
 /* Is the type of each result what its operands give? A shape that is declared and not computed is believed in one place
  * alone: where elements keep their number and order (emit_view), which is checked there. empty: all results are tensors
@@ -112,7 +83,12 @@ static bool emit_op(struct compiler *c, int i)
         const struct mil_var *out = node->fused->out; /* NULL of what only writes */
         if (out && mil_type_elems(var_type(c, out)) == 0)
             return emit_nothing(c, op);
-        return emit_fused(c, node->fused) && (!out || results_are_as_typed(c, op));
+        int n_before = c->plan->n_storages;
+        if (!node->fused->emit(c, node->fused) || (out && !results_are_as_typed(c, op)))
+            return false;
+        INVARIANT(!out || node->fused->is_view || results_are_own(c, op, n_before),
+                  "only a pattern marked as a view gives its operand's memory as its result");
+        return true;
     }
     if (node->absorbed)
         return true;
@@ -389,7 +365,7 @@ bool engine_plan_new(struct engine_plan **out, const struct mil_model *m, const 
         if (mil_op_is(c.g.ops[i], "const") && c.g.ops[i]->n_outputs == 1)
             c.consts[c.g.ops[i]->outputs[0]->id] = mil_attribute(c.g.ops[i], "val");
     if (c.plan->precision == ENGINE_DEFAULT) /* in the others each op runs by itself */
-        fuse_patterns(&c);
+        patterns_find(&c);
     graph_find_looks(&c.g, c.scratch);
     if (!compile_inputs(&c))
         goto done;

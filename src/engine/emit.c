@@ -1,7 +1,7 @@
 /* What the emitters of ops (op_*.c) share: values and storages, steps, copies, operands and arguments, results. */
 #include <stdlib.h>
 #include <string.h>
-#include "engine/engine_int.h"
+#include "engine/compiler.h"
 
 /* What an op makes; of one that makes nothing (write_state) the first variable that it is about. */
 static const char *op_label(const struct mil_op *op)
@@ -250,6 +250,16 @@ bool to_dense(struct compiler *c, struct value *v)
     return true;
 }
 
+void to_unit_rows(struct compiler *c, struct value *v)
+{
+    int last = v->rank - 1;
+    if (v->dims[last] == 1 || v->strides[last] == 1)
+        return;
+    struct value y = value_new(c, v->repr, v->rank, v->dims);
+    emit_copy(c, v, &y);
+    *v = y;
+}
+
 /* ---- constants and operands ---- */
 
 bool const_value(struct compiler *c, const struct mil_value *v, enum repr repr, struct value *out)
@@ -409,12 +419,17 @@ bool arg_float(struct compiler *c, const struct mil_op *op, const char *name, do
 
 /* ---- results ---- */
 
+struct round_f16 {
+    int64_t n_elems; /* of the storage */
+};
+
 static void run_round(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
 {
     int64_t begin, end;
-    float *p = value_pointer(r, &s->out[0]);
-    pool_split(s->i[0], 64, i_thread, n_threads, &begin, &end);
-    r->k->round_f16(p + begin, p + begin, end - begin);
+    const struct round_f16 *p = s->params;
+    float *x = value_pointer(r, &s->out[0]);
+    pool_split(p->n_elems, 64, i_thread, n_threads, &begin, &end);
+    r->k->round_f16(x + begin, x + begin, end - begin);
 }
 
 void set_var(struct compiler *c, const struct mil_var *var, struct value v)
@@ -428,10 +443,12 @@ void set_output(struct compiler *c, const struct mil_op *op, int i, struct value
     set_var(c, op->outputs[i], v);
     if (c->plan->precision != ENGINE_FP16 || v.repr != REPR_F32 || t->dtype != MIL_FP16)
         return;
+    struct round_f16 *p = ARENA_NEW(c->arena, struct round_f16);
     struct value whole = v; /* a fresh value fills its storage */
     struct step *s = step_new(c, "round f16", run_round);
     whole.offset = 0;
-    s->i[0] = c->plan->storages[v.storage].n_elems;
-    s->serial = s->i[0] < PARALLEL_ELEMS;
+    p->n_elems = c->plan->storages[v.storage].n_elems;
+    s->params = p;
+    s->serial = p->n_elems < PARALLEL_ELEMS;
     step_out(c, s, whole);
 }

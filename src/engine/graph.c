@@ -1,5 +1,5 @@
 /* The function under compilation as a graph: who defines and who uses each variable. */
-#include "engine/engine_int.h"
+#include "engine/graph.h"
 
 static void add_use(struct graph *g, struct arena *a, const struct mil_var *v, int op)
 {
@@ -91,7 +91,8 @@ void graph_find_looks(struct graph *g, struct arena *a)
                 if (op && mil_op_is(op, "slice_update") && graph_is_state_update(g, op, &write))
                     at = write;
                 *last = at > *last ? at : *last;
-                if (!op || !(op_is_view(op) || g->nodes[u->op].absorbed))
+                const struct node *node = &g->nodes[u->op < g->n_ops ? u->op : 0];
+                if (!op || !(op_is_view(op) || node->absorbed || (node->fused && node->fused->is_view)))
                     continue;
                 for (int j = 0; j < op->n_outputs; j++) {
                     int deeper = g->last_look[op->outputs[j]->id];

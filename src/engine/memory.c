@@ -6,7 +6,7 @@
  * place is a piece that fits with little to spare. Each storage costs a constant number of operations, so time grows
  * with their number, but for sorting those that begin at the same step. */
 #include <stdlib.h>
-#include "engine/engine_int.h"
+#include "engine/compiler.h"
 
 #define ALIGNMENT 64
 #define FINE_BITS 4

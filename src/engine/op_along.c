@@ -1,21 +1,18 @@
 /* Ops that walk lines along one axis: cumsum, topk, gather_along_axis, one_hot. */
 #include <string.h>
-#include "engine/engine_int.h"
+#include "engine/compiler.h"
 
 struct lines {
-    int id, rank;                                         /* of the other axes */
+    int rank;                                             /* of the other axes */
     int64_t dims[MIL_RANK_MAX], strides[3][MIL_RANK_MAX]; /* of x and two more values */
-    int64_t n, step[3], n_lines, k;
-    bool exclusive, reverse, ascending;
+    int64_t n, step[3], n_lines;
 };
 
 /* v[1] and v[2] may be NULL. All have the dims of v[0] beside the axis. */
-static struct lines *lines_new(struct compiler *c, int id, int axis, const struct value *const v[3])
+static struct lines lines_of(int axis, const struct value *const v[3])
 {
-    struct lines *p = ARENA_NEW(c->arena, struct lines);
-    p->id = id;
+    struct lines lines = {.n_lines = 1}, *p = &lines;
     p->n = v[0]->dims[axis];
-    p->n_lines = 1;
     for (int i = 0; i < v[0]->rank; i++) {
         if (i == axis)
             continue;
@@ -27,23 +24,25 @@ static struct lines *lines_new(struct compiler *c, int id, int axis, const struc
     }
     for (int k = 0; k < 3; k++)
         p->step[k] = v[k] ? v[k]->strides[axis] : 0;
-    return p;
+    return lines;
 }
 
 static void line_offsets(const struct lines *p, int64_t line, int64_t at[3])
 {
-    at[0] = at[1] = at[2] = 0;
-    for (int i = p->rank - 1; i >= 0; i--) {
-        int64_t k = line % p->dims[i];
-        line /= p->dims[i];
-        for (int j = 0; j < 3; j++)
-            at[j] += k * p->strides[j][i];
-    }
+    walk_offsets(p->rank, p->dims, 3, p->strides, line, at);
 }
+
+/* ---- cumsum ---- */
+
+struct cumsum {
+    struct lines lines; /* x, y */
+    bool exclusive, reverse;
+};
 
 static void run_cumsum(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
 {
-    const struct lines *p = s->params;
+    const struct cumsum *q = s->params;
+    const struct lines *p = &q->lines;
     const int32_t *x = value_pointer(r, &s->in[0]);
     int32_t *y = value_pointer(r, &s->out[0]);
     bool is_float = s->in[0].repr == REPR_F32;
@@ -54,7 +53,7 @@ static void run_cumsum(const struct step *s, struct engine_run *r, int i_thread,
         uint32_t whole = 0;
         line_offsets(p, line, at);
         for (int64_t i = 0; i < p->n; i++) {
-            int64_t k = p->reverse ? p->n - 1 - i : i, from = at[0] + k * p->step[0],
+            int64_t k = q->reverse ? p->n - 1 - i : i, from = at[0] + k * p->step[0],
                     to = at[1] + k * p->step[1];
             double sum_before = sum;
             uint32_t whole_before = whole;
@@ -63,9 +62,9 @@ static void run_cumsum(const struct step *s, struct engine_run *r, int i_thread,
             else
                 whole += (uint32_t)x[from];
             if (is_float)
-                ((float *)y)[to] = (float)(p->exclusive ? sum_before : sum);
+                ((float *)y)[to] = (float)(q->exclusive ? sum_before : sum);
             else
-                y[to] = (int32_t)(p->exclusive ? whole_before : whole);
+                y[to] = (int32_t)(q->exclusive ? whole_before : whole);
         }
     }
 }
@@ -91,7 +90,8 @@ bool emit_cumsum(struct compiler *c, const struct mil_op *op)
         !arg_bool(c, op, "exclusive", false, &exclusive) || !arg_bool(c, op, "reverse", false, &reverse))
         return false;
     struct value y = value_new(c, x.repr, t->rank, t->dims);
-    struct lines *p = lines_new(c, MIL_OP_CUMSUM, axis, (const struct value *const[3]){&x, &y, NULL});
+    struct cumsum *p = ARENA_NEW(c->arena, struct cumsum);
+    p->lines = lines_of(axis, (const struct value *const[3]){&x, &y, NULL});
     p->exclusive = exclusive;
     p->reverse = reverse;
     struct step *s = step_new(c, "cumsum", run_cumsum);
@@ -103,8 +103,16 @@ bool emit_cumsum(struct compiler *c, const struct mil_op *op)
     return true;
 }
 
+/* ---- topk ---- */
+
+struct topk {
+    struct lines lines; /* x, values, indices */
+    int64_t k;
+    bool ascending;
+};
+
 /* Does (a, i) stand before (b, k) in the order asked for? Equal values by index, NaN last. */
-static bool stands_before(const struct lines *p, double a, int64_t i, double b, int64_t k)
+static bool stands_before(const struct topk *p, double a, int64_t i, double b, int64_t k)
 {
     if (a != a || b != b)
         return a == a || (b != b && i < k);
@@ -116,7 +124,8 @@ static bool stands_before(const struct lines *p, double a, int64_t i, double b, 
 /* The k first of each line, one after another: k passes, as k is small. */
 static void run_topk(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
 {
-    const struct lines *p = s->params;
+    const struct topk *q = s->params;
+    const struct lines *p = &q->lines;
     const int32_t *x = value_pointer(r, &s->in[0]);
     int32_t *values = value_pointer(r, &s->out[0]), *indices = value_pointer(r, &s->out[1]);
     bool is_float = s->in[0].repr == REPR_F32;
@@ -126,14 +135,14 @@ static void run_topk(const struct step *s, struct engine_run *r, int i_thread, i
         int64_t last = -1;
         double last_value = 0;
         line_offsets(p, line, at);
-        for (int64_t place = 0; place < p->k; place++) {
+        for (int64_t place = 0; place < q->k; place++) {
             int64_t best = -1;
             double best_value = 0;
             for (int64_t i = 0; i < p->n && !run_stops(r, i); i++) {
                 int64_t from = at[0] + i * p->step[0];
                 double v = is_float ? ((const float *)x)[from] : x[from];
-                if ((last < 0 || stands_before(p, last_value, last, v, i)) &&
-                    (best < 0 || stands_before(p, v, i, best_value, best))) {
+                if ((last < 0 || stands_before(q, last_value, last, v, i)) &&
+                    (best < 0 || stands_before(q, v, i, best_value, best))) {
                     best = i;
                     best_value = v;
                 }
@@ -160,7 +169,8 @@ bool emit_topk(struct compiler *c, const struct mil_op *op)
     if (t->rank != x.rank || t->dims[axis] > x.dims[axis] || t->dims[axis] > 1024)
         return compile_fail(c, ERR_UNSUPPORTED, "k: expected at most 1024 of %lld", (long long)x.dims[axis]);
     struct value y = value_new(c, x.repr, t->rank, t->dims), i = value_new(c, REPR_I32, t->rank, t->dims);
-    struct lines *p = lines_new(c, MIL_OP_TOPK, axis, (const struct value *const[3]){&x, &y, &i});
+    struct topk *p = ARENA_NEW(c->arena, struct topk);
+    p->lines = lines_of(axis, (const struct value *const[3]){&x, &y, &i});
     p->k = t->dims[axis];
     p->ascending = ascending;
     struct step *s = step_new(c, "topk", run_topk);
@@ -178,9 +188,15 @@ bool emit_topk(struct compiler *c, const struct mil_op *op)
 
 /* ---- gather_along_axis: out[.., i, ..] = x[.., indices[.., i, ..], ..] ---- */
 
+struct gather_along {
+    struct lines lines; /* indices, x, y */
+    int64_t n_axis;     /* of x */
+};
+
 static void run_gather_along(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
 {
-    const struct lines *p = s->params; /* of the indices; x and the result beside them */
+    const struct gather_along *q = s->params;
+    const struct lines *p = &q->lines;
     const int32_t *indices = value_pointer(r, &s->in[0]), *x = value_pointer(r, &s->in[1]);
     int32_t *y = value_pointer(r, &s->out[0]);
     int64_t begin, end, at[3];
@@ -190,8 +206,8 @@ static void run_gather_along(const struct step *s, struct engine_run *r, int i_t
         for (int64_t i = 0; i < p->n; i++) {
             int64_t index = indices[at[0] + i * p->step[0]];
             if (index < 0)
-                index += p->k;
-            if (index < 0 || index >= p->k) {
+                index += q->n_axis;
+            if (index < 0 || index >= q->n_axis) {
                 run_fail(r, s, "an index lies outside the tensor");
                 return;
             }
@@ -214,9 +230,9 @@ bool emit_gather_along_axis(struct compiler *c, const struct mil_op *op)
     if (!fits)
         return compile_fail(c, ERR_FORMAT, "indices do not fit x");
     struct value y = value_new(c, x.repr, t->rank, t->dims);
-    struct lines *p =
-        lines_new(c, MIL_OP_GATHER_ALONG_AXIS, axis, (const struct value *const[3]){&indices, &x, &y});
-    p->k = x.dims[axis];
+    struct gather_along *p = ARENA_NEW(c->arena, struct gather_along);
+    p->lines = lines_of(axis, (const struct value *const[3]){&indices, &x, &y});
+    p->n_axis = x.dims[axis];
     struct step *s = step_new(c, "gather along axis", run_gather_along);
     s->params = p;
     s->serial = value_elems(&y) < PARALLEL_ELEMS;
@@ -229,17 +245,23 @@ bool emit_gather_along_axis(struct compiler *c, const struct mil_op *op)
 
 /* ---- one_hot ---- */
 
+struct one_hot {
+    struct lines lines; /* y, indices */
+    int32_t on, off;    /* their bits */
+};
+
 static void run_one_hot(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
 {
-    const struct lines *p = s->params; /* of the result; step[1] and strides[1] of the indices */
+    const struct one_hot *q = s->params;
+    const struct lines *p = &q->lines;
     const int32_t *indices = value_pointer(r, &s->in[0]);
-    int32_t *y = value_pointer(r, &s->out[0]), on = (int32_t)s->i[0], off = (int32_t)s->i[1];
+    int32_t *y = value_pointer(r, &s->out[0]);
     int64_t begin, end, at[3];
     pool_split(p->n_lines, 1, i_thread, n_threads, &begin, &end);
     for (int64_t line = begin; line < end; line++) {
         line_offsets(p, line, at);
         for (int64_t i = 0; i < p->n; i++)
-            y[at[0] + i * p->step[0]] = indices[at[1]] == i ? on : off;
+            y[at[0] + i * p->step[0]] = indices[at[1]] == i ? q->on : q->off;
     }
 }
 
@@ -265,9 +287,11 @@ bool emit_one_hot(struct compiler *c, const struct mil_op *op)
             bits[i] = (int32_t)values[i];
     }
     struct step *s = step_new(c, "one hot", run_one_hot);
-    s->params = lines_new(c, MIL_OP_ONE_HOT, axis, (const struct value *const[3]){&y, &wide, NULL});
-    s->i[0] = bits[0];
-    s->i[1] = bits[1];
+    struct one_hot *p = ARENA_NEW(c->arena, struct one_hot);
+    *p = (struct one_hot){.lines = lines_of(axis, (const struct value *const[3]){&y, &wide, NULL}),
+                          .on = bits[0],
+                          .off = bits[1]};
+    s->params = p;
     s->serial = value_elems(&y) < PARALLEL_ELEMS;
     step_in(c, s, indices);
     step_out(c, s, y);

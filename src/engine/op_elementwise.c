@@ -5,7 +5,7 @@
  * allow. */
 #include <math.h>
 #include <string.h>
-#include "engine/engine_int.h"
+#include "engine/compiler.h"
 
 struct elementwise {
     int id; /* enum mil_op_id */

@@ -1,7 +1,7 @@
 /* Products with constant weights: 1x1 convolutions and linear, as rows times a weight matrix; neighbouring
  * ones with the same input become one step. Also the general convolution, in plain loops. */
 #include <string.h>
-#include "engine/engine_int.h"
+#include "engine/compiler.h"
 
 /* One weight matrix of a linear step. */
 struct linear_part {
@@ -166,13 +166,18 @@ size_t weight_scratch_bytes(const struct weight_ref *w, int64_t n_in, int64_t n_
     return w->fixed ? fixed : dense;
 }
 
+struct prepare {
+    int bits;
+};
+
 static void run_prepare(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
 {
+    const struct prepare *p = s->params;
     int64_t begin, end;
     pool_split(s->in[0].dims[0], 1, i_thread, n_threads, &begin, &end);
     if (begin < end)
         r->k->fixed_prepare(value_pointer(r, &s->out[0]), value_pointer(r, &s->in[0]), s->in[0].strides[0],
-                            s->in[0].dims[0], s->in[0].dims[1], begin, end, (int)s->i[0]);
+                            s->in[0].dims[0], s->in[0].dims[1], begin, end, p->bits);
 }
 
 /* The fixed-point form of x [n_rows, n_in]; made once for all products that read the same x with the same
@@ -189,7 +194,9 @@ static struct value prepared(struct compiler *c, const struct value *x, int bits
     *p = (struct prepared){.x = *x, .bits = bits, .form = value_new(c, REPR_I32, 1, &words), .next = *seen};
     *seen = p;
     struct step *s = step_new(c, "fixed point", run_prepare);
-    s->i[0] = bits;
+    struct prepare *params = ARENA_NEW(c->arena, struct prepare);
+    params->bits = bits;
+    s->params = params;
     s->serial = x->dims[0] == 1;
     step_in(c, s, *x);
     step_out(c, s, p->form);

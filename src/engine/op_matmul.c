@@ -1,7 +1,7 @@
 /* matmul of two computed tensors, with batch broadcasting and transposes as strides. Each result element is
  * its own sum over k in one order, so rows do not depend on each other. */
 #include <string.h>
-#include "engine/engine_int.h"
+#include "engine/compiler.h"
 
 struct matmul {
     int batch_rank;

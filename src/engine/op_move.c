@@ -1,6 +1,6 @@
 /* Ops that move elements: concat, stack, tile, pad, gather, casts, band_part. */
 #include <string.h>
-#include "engine/engine_int.h"
+#include "engine/compiler.h"
 
 /* ---- concat ---- */
 
@@ -297,17 +297,21 @@ bool emit_pad(struct compiler *c, const struct mil_op *op)
 
 /* ---- gather ---- */
 
-/* out[batch, outer, index, inner] = x[batch, outer, indices[batch, index], inner]; i: outer, axis, n_indices, inner,
- * batch */
+/* out[batch, outer, index, inner] = x[batch, outer, indices[batch, index], inner] */
+struct gather {
+    int64_t n_outer, n_axis, n_indices, n_inner, n_batch;
+};
+
 static void run_gather(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
 {
+    const struct gather *p = s->params;
     const struct value *x = &s->in[0];
     const int32_t *indices = value_pointer(r, &s->in[1]);
-    int64_t n_outer = s->i[0], n_axis = s->i[1], n_indices = s->i[2], n_inner = s->i[3], n_batch = s->i[4];
+    int64_t n_outer = p->n_outer, n_axis = p->n_axis, n_indices = p->n_indices, n_inner = p->n_inner;
     const char *from = value_pointer(r, x);
     char *to = value_pointer(r, &s->out[0]);
     int64_t begin, end;
-    pool_split(n_batch * n_outer * n_indices, 1, i_thread, n_threads, &begin, &end);
+    pool_split(p->n_batch * n_outer * n_indices, 1, i_thread, n_threads, &begin, &end);
     for (int64_t row = begin; row < end; row++) {
         int64_t index = indices[row / (n_outer * n_indices) * n_indices + row % n_indices];
         if (index < 0)
@@ -345,15 +349,17 @@ bool emit_gather(struct compiler *c, const struct mil_op *op)
         return false;
     struct value y = value_new(c, x.repr == REPR_F16 ? REPR_F32 : x.repr, t->rank, t->dims);
     struct step *s = step_new(c, "gather", run_gather);
-    s->i[0] = s->i[3] = s->i[4] = 1;
+    struct gather *p = ARENA_NEW(c->arena, struct gather);
+    *p = (struct gather){.n_outer = 1, .n_inner = 1, .n_batch = 1};
+    s->params = p;
     for (int i = 0; i < batch_dims; i++)
-        s->i[4] *= x.dims[i];
+        p->n_batch *= x.dims[i];
     for (int i = (int)batch_dims; i < axis; i++)
-        s->i[0] *= x.dims[i];
+        p->n_outer *= x.dims[i];
     for (int i = (int)axis + 1; i < x.rank; i++)
-        s->i[3] *= x.dims[i];
-    s->i[1] = x.dims[axis];
-    s->i[2] = s->i[4] > 0 ? value_elems(&indices) / s->i[4] : 0;
+        p->n_inner *= x.dims[i];
+    p->n_axis = x.dims[axis];
+    p->n_indices = p->n_batch > 0 ? value_elems(&indices) / p->n_batch : 0;
     s->serial = value_elems(&y) < PARALLEL_ELEMS;
     step_in(c, s, x);
     step_in(c, s, indices);
@@ -364,13 +370,19 @@ bool emit_gather(struct compiler *c, const struct mil_op *op)
 
 /* ---- cast ---- */
 
+struct cast {
+    enum mil_dtype to;
+    int64_t n;
+};
+
 static void run_cast(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
 {
     const void *x = value_pointer(r, &s->in[0]);
     void *y = value_pointer(r, &s->out[0]);
-    enum mil_dtype to = (enum mil_dtype)s->i[0];
+    const struct cast *p = s->params;
+    enum mil_dtype to = p->to;
     int64_t begin, end;
-    pool_split(s->i[1], 64, i_thread, n_threads, &begin, &end);
+    pool_split(p->n, 64, i_thread, n_threads, &begin, &end);
     for (int64_t i = begin; i < end; i++) {
         if (s->out[0].repr == REPR_F32) {
             ((float *)y)[i] =
@@ -426,9 +438,10 @@ bool emit_cast(struct compiler *c, const struct mil_op *op)
         return false;
     struct value y = value_new(c, dtype_repr(t->dtype), t->rank, t->dims);
     struct step *s = step_new(c, "cast", run_cast);
-    s->i[0] = t->dtype;
-    s->i[1] = value_elems(&x);
-    s->serial = s->i[1] < PARALLEL_ELEMS;
+    struct cast *p = ARENA_NEW(c->arena, struct cast);
+    *p = (struct cast){.to = t->dtype, .n = value_elems(&x)};
+    s->params = p;
+    s->serial = p->n < PARALLEL_ELEMS;
     step_in(c, s, x);
     step_out(c, s, y);
     set_output(c, op, 0, y);
@@ -437,13 +450,18 @@ bool emit_cast(struct compiler *c, const struct mil_op *op)
 
 /* ---- band_part ---- */
 
+struct band_part {
+    int64_t lower, upper, n_lines; /* width of the band, negative: all; rows of all matrices */
+};
+
 static void run_band_part(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
 {
+    const struct band_part *p = s->params;
     const struct value *x = &s->in[0];
     const int32_t *from = value_pointer(r, x);
     int32_t *y = value_pointer(r, &s->out[0]);
     int64_t n_rows = x->dims[x->rank - 2], n_columns = x->dims[x->rank - 1], begin, end;
-    pool_split(s->i[2], 1, i_thread, n_threads, &begin, &end);
+    pool_split(p->n_lines, 1, i_thread, n_threads, &begin, &end);
     for (int64_t line = begin; line < end; line++) {
         int64_t row = line % n_rows, at = 0, rest = line;
         for (int i = x->rank - 2; i >= 0; i--) {
@@ -451,7 +469,7 @@ static void run_band_part(const struct step *s, struct engine_run *r, int i_thre
             rest /= x->dims[i];
         }
         for (int64_t k = 0; k < n_columns; k++) {
-            bool inside = (s->i[0] < 0 || row - k <= s->i[0]) && (s->i[1] < 0 || k - row <= s->i[1]);
+            bool inside = (p->lower < 0 || row - k <= p->lower) && (p->upper < 0 || k - row <= p->upper);
             y[line * n_columns + k] = inside ? from[at + k * x->strides[x->rank - 1]] : 0;
         }
     }
@@ -468,9 +486,10 @@ bool emit_band_part(struct compiler *c, const struct mil_op *op)
         return compile_fail(c, ERR_FORMAT, "expected x of rank 2 or more");
     struct value y = value_new(c, x.repr, x.rank, x.dims);
     struct step *s = step_new(c, "band part", run_band_part);
-    s->i[0] = lower;
-    s->i[1] = upper;
-    s->i[2] = x.dims[x.rank - 1] > 0 ? value_elems(&x) / x.dims[x.rank - 1] : 0;
+    struct band_part *p = ARENA_NEW(c->arena, struct band_part);
+    *p = (struct band_part){.lower = lower, .upper = upper};
+    p->n_lines = x.dims[x.rank - 1] > 0 ? value_elems(&x) / x.dims[x.rank - 1] : 0;
+    s->params = p;
     s->serial = value_elems(&y) < PARALLEL_ELEMS;
     step_in(c, s, x);
     step_out(c, s, y);

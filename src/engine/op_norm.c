@@ -1,40 +1,13 @@
-/* Ops over rows: RMS norm (fused), layer_norm, softmax. */
+/* Ops over rows: layer_norm, softmax; and the rows of the RMS norm (pattern_rms_norm.c). */
 #include <math.h>
 #include <string.h>
-#include "engine/engine_int.h"
+#include "engine/compiler.h"
 
-/* Rows of n elements with unit stride; the other axes walked by strides, results in the same order. */
-struct rows {
-    int rank; /* of the outer axes */
-    int64_t dims[MIL_RANK_MAX];
-    int64_t strides[2][MIL_RANK_MAX]; /* y, x */
-    int64_t n_rows, n;
-    const float *gamma, *beta;
-    float eps;
-};
-
-static void row_offsets(const struct rows *p, int64_t row, int64_t at[2])
-{
-    at[0] = at[1] = 0;
-    for (int i = p->rank - 1; i >= 0; i--) {
-        int64_t k = row % p->dims[i];
-        row /= p->dims[i];
-        at[0] += k * p->strides[0][i];
-        at[1] += k * p->strides[1][i];
-    }
-}
-
-/* Prepares rows along the last axis of x; y is new with x's memory order. Copies x when a row has no unit
- * stride. */
-static bool rows_new(struct compiler *c, struct value *x, struct value *y, struct rows **out)
+struct rows *rows_new(struct compiler *c, struct value *x, struct value *y)
 {
     struct rows *p = ARENA_NEW(c->arena, struct rows);
     int last = x->rank - 1;
-    if (x->dims[last] != 1 && x->strides[last] != 1) {
-        struct value dense = value_new(c, x->repr, x->rank, x->dims);
-        emit_copy(c, x, &dense);
-        *x = dense;
-    }
+    to_unit_rows(c, x);
     *y = value_new_like(c, REPR_F32, x->rank, x->dims, x);
     if (y->dims[last] != 1 && y->strides[last] != 1)
         *y = value_new(c, REPR_F32, x->rank, x->dims);
@@ -44,29 +17,15 @@ static bool rows_new(struct compiler *c, struct value *x, struct value *y, struc
     memcpy(p->strides[0], y->strides, sizeof p->strides[0]);
     memcpy(p->strides[1], x->strides, sizeof p->strides[1]);
     p->rank = coalesce(last, p->dims, 2, p->strides);
-    *out = p;
-    return true;
+    return p;
 }
 
-static const float *const_floats(struct compiler *c, const struct value *v)
+const float *const_floats(const struct compiler *c, const struct value *v)
 {
     return (const float *)c->plan->storages[v->storage].data + v->offset;
 }
 
 /* ---- norms ---- */
-
-static void run_rms_norm(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
-{
-    const struct rows *p = s->params;
-    const float *x = value_pointer(r, &s->in[0]);
-    float *y = value_pointer(r, &s->out[0]);
-    int64_t begin, end, at[2];
-    pool_split(p->n_rows, 1, i_thread, n_threads, &begin, &end);
-    for (int64_t row = begin; row < end; row++) {
-        row_offsets(p, row, at);
-        r->k->rms_norm(y + at[0], x + at[1], p->gamma, p->n, p->eps);
-    }
-}
 
 static void run_layer_norm(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
 {
@@ -76,40 +35,9 @@ static void run_layer_norm(const struct step *s, struct engine_run *r, int i_thr
     int64_t begin, end, at[2];
     pool_split(p->n_rows, 1, i_thread, n_threads, &begin, &end);
     for (int64_t row = begin; row < end; row++) {
-        row_offsets(p, row, at);
+        walk_offsets(p->rank, p->dims, 2, p->strides, row, at);
         r->k->layer_norm(y + at[0], x + at[1], p->gamma, p->beta, p->n, p->eps);
     }
-}
-
-bool emit_rms_norm(struct compiler *c, const struct fused *f)
-{
-    struct mil_binding b = {.var = f->in[0]};
-    struct value x, y, w;
-    struct rows *p;
-    if (!operand_binding(c, &b, &x) || !to_f32(c, &x) || !rows_new(c, &x, &y, &p))
-        return false;
-    if (f->weight) {
-        if (!const_value(c, f->weight, REPR_F32, &w))
-            return false;
-        p->gamma = const_floats(c, &w);
-    }
-    if (f->rest) {
-        if (!const_value(c, f->rest, REPR_F32, &w))
-            return false;
-        const float *rest = const_floats(c, &w);
-        float *gain = ARENA_ARRAY(c->arena, float, p->n);
-        for (int64_t i = 0; i < p->n; i++)
-            gain[i] = p->gamma[i] + rest[i];
-        p->gamma = gain;
-    }
-    p->eps = (float)f->eps;
-    struct step *s = step_new(c, "rms norm", run_rms_norm);
-    s->params = p;
-    s->serial = value_elems(&x) < PARALLEL_ELEMS;
-    step_in(c, s, x);
-    step_out(c, s, y);
-    set_var(c, f->out, y);
-    return true;
 }
 
 /* Joins the last n axes of x, which are the ones named, into one. No axes named: all of them. */
@@ -164,8 +92,9 @@ bool emit_layer_norm(struct compiler *c, const struct mil_op *op)
         return false;
     if (x.repr != REPR_F32)
         return compile_fail(c, ERR_UNSUPPORTED, "integer operand");
-    if (!last_axes(c, &x, axes, n) || !rows_new(c, &x, &y, &p))
+    if (!last_axes(c, &x, axes, n))
         return false;
+    p = rows_new(c, &x, &y);
     const char *const names[2] = {"gamma", "beta"};
     for (int i = 0; i < 2; i++) {
         if (!operand_optional(c, op, names[i], &v, &present) || (present && !to_f32(c, &v)))
@@ -203,7 +132,7 @@ static void run_softmax(const struct step *s, struct engine_run *r, int i_thread
     int64_t begin, end, at[2];
     pool_split(p->n_rows, 1, i_thread, n_threads, &begin, &end);
     for (int64_t row = begin; row < end; row++) {
-        row_offsets(p, row, at);
+        walk_offsets(p->rank, p->dims, 2, p->strides, row, at);
         r->k->softmax(y + at[0], x + at[1], p->n);
     }
 }
@@ -245,8 +174,7 @@ bool emit_softmax(struct compiler *c, const struct mil_op *op)
     if (x.rank < 1 || axis < 0 || axis >= x.rank)
         return compile_fail(c, ERR_FORMAT, "axis outside the tensor");
     x = axis_last(&x, (int)axis);
-    if (!rows_new(c, &x, &y, &p))
-        return false;
+    p = rows_new(c, &x, &y);
     struct step *s = step_new(c, "softmax", run_softmax);
     s->params = p;
     s->serial = value_elems(&x) < 8192;

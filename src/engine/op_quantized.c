@@ -5,7 +5,7 @@
  * (constexpr_dense). */
 #include <math.h>
 #include <string.h>
-#include "engine/engine_int.h"
+#include "engine/compiler.h"
 
 /* The most elements that one weight may expand to. */
 #define DENSE_ELEMS_MAX ((int64_t)1 << 32)

@@ -2,7 +2,7 @@
  * threads plays no part. */
 #include <math.h>
 #include <string.h>
-#include "engine/engine_int.h"
+#include "engine/compiler.h"
 
 struct reduce {
     int id, kept_rank, rank;

@@ -2,7 +2,7 @@
  * ones that language models spend time in are kernels. */
 #include <math.h>
 #include <string.h>
-#include "engine/engine_int.h"
+#include "engine/compiler.h"
 
 enum gelu_mode { GELU_EXACT, GELU_TANH, GELU_SIGMOID };
 

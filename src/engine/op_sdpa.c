@@ -2,7 +2,7 @@
  * does not depend on how many rows there are. */
 #include <math.h>
 #include <string.h>
-#include "engine/engine_int.h"
+#include "engine/compiler.h"
 
 struct sdpa {
     int rank;                                              /* of the batch axes */

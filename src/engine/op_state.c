@@ -1,8 +1,7 @@
 /* States. read_state gives a view of the state's own memory; slice_update whose result goes back into that
- * state is a write of the slice alone; a cache that shifts by blocks is moved and written in place. A read
- * that would still be looked at after the next write is copied first, so the program's order of events holds. */
+ * state is a write of the slice alone. A read that would still be looked at after the next write is copied first, so the program's order of events holds. */
 #include <string.h>
-#include "engine/engine_int.h"
+#include "engine/compiler.h"
 
 bool emit_read_state(struct compiler *c, const struct mil_op *op)
 {
@@ -81,7 +80,7 @@ static void run_slice_update(const struct step *s, struct engine_run *r, int i_t
 }
 
 /* A part of a state as data for a write: its memory may be what is being written, so it is copied first. */
-static void copy_off_states(struct compiler *c, struct value *v)
+void copy_off_states(struct compiler *c, struct value *v)
 {
     if (c->plan->storages[v->storage].kind != STORAGE_STATE)
         return;
@@ -179,88 +178,5 @@ bool emit_write_state(struct compiler *c, const struct mil_op *op)
     if (!to_f32(c, &data))
         return false;
     emit_copy(c, &data, &state);
-    return true;
-}
-
-/* ---- a cache that shifts by blocks (fuse_window.c) ---- */
-
-struct window_params {
-    int64_t n_heads, length, d, n_rows; /* of the slot, of the call */
-    int64_t block;                      /* rows that leave where a block is entered */
-    int64_t head, row;                  /* strides of the call's rows */
-};
-
-/* Threads split the heads, whose memory is apart. Nothing moves before all has been checked. */
-static void run_window(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
-{
-    const struct window_params *p = s->params;
-    const float *rows = value_pointer(r, &s->in[0]);
-    const int32_t *begin = value_pointer(r, &s->in[1]);
-    bool enter = s->n_in < 3 || *(const int32_t *)value_pointer(r, &s->in[2]);
-    const int64_t limits[4] = {1, p->n_heads, p->length, p->d}, n[4] = {1, p->n_heads, p->n_rows, p->d};
-    int64_t at[4], first, last;
-    for (int i = 0; i < 4; i++) {
-        at[i] = begin[i] < 0 ? begin[i] + limits[i] : begin[i];
-        if (at[i] < 0 || at[i] + n[i] > limits[i]) {
-            run_fail(r, s, "the rows lie outside the window (a call out of order?)");
-            return;
-        }
-    }
-    bool is_f16 = s->out[0].repr == REPR_F16;
-    int64_t size = is_f16 ? 2 : 4, moved = (p->length - p->block) * p->d * size, d_bytes = p->d * size;
-    pool_split(p->n_heads, 1, i_thread, n_threads, &first, &last);
-    for (int64_t h = first; h < last; h++) {
-        char *slot = (char *)value_pointer(r, &s->out[0]) + h * p->length * d_bytes;
-        if (enter) {
-            memmove(slot, slot + p->block * d_bytes, (size_t)moved);
-            memset(slot + moved, 0, (size_t)(p->block * d_bytes));
-        }
-        for (int64_t t = 0; t < p->n_rows; t++) {
-            const float *from = rows + h * p->head + t * p->row;
-            char *to = slot + (at[2] + t) * d_bytes;
-            if (is_f16)
-                r->k->f32_to_f16((f16 *)to, from, p->d);
-            else
-                memcpy(to, from, (size_t)d_bytes);
-        }
-    }
-}
-
-bool emit_window(struct compiler *c, const struct fused *f)
-{
-    struct window_params *p = ARENA_NEW(c->arena, struct window_params);
-    struct value x[4]; /* state [slots, heads, length, d], rows [1, heads, T, d], begin [4], enter */
-    int n = f->in[3] ? 4 : 3;
-    for (int i = 0; i < n; i++) {
-        struct mil_binding b = {.var = f->in[i]};
-        if (!operand_binding(c, &b, &x[i]))
-            return false;
-    }
-    if (c->plan->storages[x[0].storage].kind != STORAGE_STATE)
-        return compile_fail(c, ERR_FORMAT, "input is no state");
-    if (n > 3 && x[3].repr != REPR_I32)
-        return compile_fail(c, ERR_FORMAT, "cond is no bool");
-    copy_off_states(c, &x[1]);
-    if (!to_f32(c, &x[1]) || !to_dense(c, &x[2]))
-        return false;
-    if (x[1].dims[3] != 1 && x[1].strides[3] != 1 && !to_dense(c, &x[1]))
-        return false;
-    p->n_heads = x[0].dims[1];
-    p->length = x[0].dims[2];
-    p->d = x[0].dims[3];
-    p->n_rows = x[1].dims[2];
-    p->block = f->block;
-    p->head = x[1].strides[1];
-    p->row = x[1].strides[2];
-    struct value slot = x[0];
-    slot.offset += f->slot * x[0].strides[0];
-    slot.dims[0] = 1;
-    struct step *s = step_new(c, "write window", run_window);
-    s->params = p;
-    s->label = f->in[0]->name;
-    s->serial = value_elems(&x[1]) < PARALLEL_ELEMS;
-    for (int i = 1; i < n; i++)
-        step_in(c, s, x[i]);
-    step_out(c, s, slot);
     return true;
 }

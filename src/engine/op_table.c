@@ -1,6 +1,6 @@
 /* The engine's columns of the op table (mil/ops.def): which emitter runs an op, and whether its result may be its
  * operand's memory. */
-#include "engine/engine_int.h"
+#include "engine/compiler.h"
 
 enum memory { OWN, VIEW };
 

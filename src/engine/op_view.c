@@ -2,7 +2,7 @@
  * data moves only where strides can't say it (a reshape across them). And constants by shape (fill, shape, range_1d),
  * which are known before the run. */
 #include <string.h>
-#include "engine/engine_int.h"
+#include "engine/compiler.h"
 
 static bool result_dims(struct compiler *c, const struct mil_op *op, int i, const int64_t **dims, int *rank)
 {

@@ -3,7 +3,7 @@
  * have memory apart; states and inputs are those of the plan. Run after each compilation in the builds that check
  * invariants. */
 #include <stdlib.h>
-#include "engine/engine_int.h"
+#include "engine/plan.h"
 
 struct checker {
     const struct engine_plan *p;

@@ -1,6 +1,6 @@
 /* A plan's steps for programs, as engine_plan_print has them for people. */
 #include <string.h>
-#include "engine/engine_int.h"
+#include "engine/plan.h"
 #include "format/json.h"
 
 static void put_values(struct buf *out, const char *key, const struct value *values, int n)

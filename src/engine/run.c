@@ -1,7 +1,7 @@
 /* Runs of a plan: workspace, execution, the listing. */
 #include <stdlib.h>
 #include <string.h>
-#include "engine/engine_int.h"
+#include "engine/plan.h"
 #include "base/log.h"
 #include "base/terminal.h"
 

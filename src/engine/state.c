@@ -5,7 +5,7 @@
  * all of them as fp16, ENGINE_FP32 all as float32. */
 #include <stdlib.h>
 #include <string.h>
-#include "engine/engine_int.h"
+#include "engine/plan.h"
 
 struct engine_state {
     int n;

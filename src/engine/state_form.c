@@ -2,7 +2,7 @@
  * files that share a state (engine.h says by what), from one walk over each function. */
 #include <stdlib.h>
 #include <string.h>
-#include "engine/engine_int.h"
+#include "engine/compiler.h"
 
 /* What some function does with a state. */
 enum {

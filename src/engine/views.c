@@ -1,6 +1,6 @@
 /* Strided values: reshaping without moving data, and walking several values as few nested loops as possible.
  */
-#include "engine/engine_int.h"
+#include "engine/plan.h"
 
 /* Of tensors without elements other axes may be of any size, so that only products of all axes are taken that are known
  * to be elements. */

@@ -51,6 +51,10 @@ put src/cli/a.c '#include "engine/engine_int.h"'
 includes 1 'an internal header of another folder'
 put src/engine/a.c '#include "engine/engine_int.h"'
 includes 0 "0 violations"
+put src/cli/a.c '#include "engine/plan.h"'
+includes 1 'an internal header of another folder'
+put src/cli/a.c '#include "engine/engine.h"'
+includes 0 "0 violations"
 put src/misc/a.c 'int x;'
 includes 1 'src/misc: CMakeLists.txt has no milkit_folder(misc)'
 put src/base/readme 'nothing'

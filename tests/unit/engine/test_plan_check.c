@@ -3,7 +3,7 @@
 #include "program.h"
 #include "arch/blocks.h"
 #include "base/half.h"
-#include "engine/engine_int.h"
+#include "engine/plan.h"
 
 /* A state that is read and written, a weight, a result that is used twice. */
 static struct mil_model *model_new(void)

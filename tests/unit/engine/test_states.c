@@ -46,6 +46,18 @@ static struct mil_var *plus(struct program *p, struct mil_var *x, double d)
     return op2(p, "add", x, mil_build_f16(p->b, d, NULL));
 }
 
+/* x + 0 * (one element of a state) */
+static struct mil_var *touch(struct program *p, struct mil_var *x, struct mil_var *state)
+{
+    const int32_t begin[2] = {0, 0}, end[2] = {1, 1};
+    struct mil_var *element = mil_build_op(p->b, "slice_by_index", NULL,
+                                           ARGS({.name = "x", .var = read_state(p, state)},
+                                                MIL_ARG_INTS("begin", begin, 2), MIL_ARG_INTS("end", end, 2)),
+                                           3);
+    element = block_scale(p->b, block_reshape(p->b, element, 2, SHAPE(1, 1), NULL), 0, NULL);
+    return op2(p, "add", x, element);
+}
+
 /* What the states hold before a call: small whole numbers, exact in fp16. */
 static float start_value(int state, int i)
 {
@@ -119,7 +131,7 @@ static float old_a_plus_3(int i)
 static void test_old_value_through_views(void **state)
 {
     (void)state;
-    for (int variant = 0; variant < 11; variant++) {
+    for (int variant = 0; variant < 12; variant++) {
         struct program p = program_begin();
         struct mil_var *a = make_state(&p, "a"), *before = read_state(&p, a), *view = before;
         const int32_t perm[2] = {1, 0};
@@ -149,6 +161,8 @@ static void test_old_value_through_views(void **state)
         else if (variant == 9)
             view = mil_build_op(p.b, "flatten2d", NULL,
                                 ARGS({.name = "x", .var = before}, MIL_ARG_INT("axis", 1)), 2);
+        else if (variant == 11) /* a pattern whose result is its operand */
+            view = touch(&p, before, make_state(&p, "b"));
         write_state(&p, a, plus(&p, before, 1));
         if (variant == 1)
             view = block_transpose(p.b, view, 2, perm, NULL);

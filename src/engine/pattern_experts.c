@@ -1,7 +1,90 @@
-/* A mixture of experts as two steps: the hidden numbers of the chosen experts (zero elsewhere), and the down product,
- * token by token, whose kernels leave out columns that are zero. */
+/* The pattern of a mixture of experts that is evaluated densely; gate, up and down are 1x1 convolutions, the experts'
+ * weights are 0 for those that were not chosen:
+ *
+ *     hidden = silu(gate(x)) * up(x)                         [1, experts * size, 1, T], all experts side by side
+ *     scaled = reshape(hidden) * weights                     [1, experts, size, T] * [1, experts, 1, T]
+ *     y      = down(reshape(scaled))
+ *
+ * Two steps: the hidden numbers of the chosen experts (zero elsewhere), and the down product, token by token, whose
+ * kernels leave out columns that are zero. The same bits as computing all. */
 #include <string.h>
-#include "engine/engine_int.h"
+#include "engine/match.h"
+
+/* ---- match ---- */
+
+/* v as the result of a 1x1 convolution with a constant weight; else NULL. */
+static const struct mil_op *pointwise(const struct compiler *c, const struct mil_var *v)
+{
+    const struct mil_op *op = match_def(c, v, MIL_OP_CONV);
+    const struct mil_arg *w = op ? mil_arg_find(op, "weight") : NULL;
+    if (!w || w->n != 1 || mil_arg_find(op, "bias"))
+        return NULL;
+    const struct mil_value *k = mil_binding_value(&w->bindings[0]);
+    const struct mil_type *t = k ? k->type : w->bindings[0].var ? var_type(c, w->bindings[0].var) : NULL;
+    if (!t || (!k && !constexpr_of(c, w->bindings[0].var)) || t->rank != 4 || t->dims[2] != 1 ||
+        t->dims[3] != 1 || !mil_dtype_is_float(t->dtype))
+        return NULL;
+    const struct mil_type *x = var_type(c, mil_arg_var(op, "x")), *y = var_type(c, v);
+    return x && x->rank == 4 && x->dims[0] == 1 && x->dims[2] == 1 && x->dims[1] == t->dims[1] &&
+                   y->dims[1] == t->dims[0] && y->dims[3] == x->dims[3]
+               ? op
+               : NULL;
+}
+
+static bool emit_experts(struct compiler *c, const struct fused *f);
+
+void pattern_experts(struct compiler *c, int i_down)
+{
+    struct match m = match_begin(c);
+    struct graph *g = &c->g;
+    const struct mil_op *down = g->ops[i_down];
+    const struct mil_op *flat = match_def(c, mil_arg_var(down, "x"), MIL_OP_RESHAPE);
+    struct mil_var *scaled = flat ? mil_arg_var(flat, "x") : NULL;
+    const struct mil_op *mul = match_def(c, scaled, MIL_OP_MUL);
+    if (!mul || !pointwise(c, down->outputs[0]))
+        return;
+    struct mil_var *apart = mil_arg_var(mul, "x"), *weights = mil_arg_var(mul, "y");
+    const struct mil_op *reshape = match_def(c, apart, MIL_OP_RESHAPE);
+    struct mil_var *hidden = reshape ? mil_arg_var(reshape, "x") : NULL;
+    int i_hidden = hidden ? graph_op_index(g, hidden) : -1;
+    if (i_hidden < 0 || !weights || c->consts[weights->id] || !g->nodes[i_hidden].fused ||
+        !fused_is_gated_silu(g->nodes[i_hidden].fused))
+        return;
+    const struct fused *silu = g->nodes[i_hidden].fused;
+    const struct mil_op *gate = pointwise(c, silu->in[0]), *up = pointwise(c, silu->in[1]);
+    const struct mil_type *t = var_type(c, apart), *w = var_type(c, weights), *h = var_type(c, hidden);
+    if (!gate || !up || mil_arg_var(gate, "x") != mil_arg_var(up, "x") || t->rank != 4 || w->rank != 4 ||
+        h->rank != 4 || t->dims[0] != 1 || w->dims[0] != 1 || w->dims[1] != t->dims[1] || w->dims[2] != 1 ||
+        w->dims[3] != t->dims[3] || h->dims[1] != t->dims[1] * t->dims[2] || h->dims[3] != t->dims[3] ||
+        t->dims[1] < 2)
+        return;
+    /* Nobody else looks inside. The gate has two or more uses, all in the fused silu. */
+    const struct mil_var *inner[] = {hidden, apart, scaled, flat->outputs[0]};
+    const int users[] = {graph_op_index(g, apart), graph_op_index(g, scaled),
+                         graph_op_index(g, flat->outputs[0]), i_down};
+    for (int i = 0; i < 4; i++)
+        if (!graph_used_once_by(g, inner[i], users[i]))
+            return;
+    for (int i = 0; i < 2; i++)
+        for (const struct use *u = g->uses[silu->in[i]->id]; u; u = u->next)
+            if (u->op >= g->n_ops || !(g->nodes[u->op].absorbed || u->op == i_hidden))
+                return;
+    const int members[] = {
+        graph_op_index(g, silu->in[0]), graph_op_index(g, silu->in[1]), users[0], users[1], users[2], i_down};
+    for (int i = 0; i < 6; i++)
+        match_add(&m, members[i]);
+    if (!match_is_free(&m))
+        return;
+    struct fused *f = ARENA_NEW(c->scratch, struct fused);
+    *f = (struct fused){.emit = emit_experts,
+                        .out = down->outputs[0],
+                        .in = {mil_arg_var(gate, "x"), silu->in[0], silu->in[1], weights}};
+    g->nodes[i_hidden].fused = NULL;
+    match_take(&m, f, i_down);
+    g->nodes[i_hidden].absorbed = true;
+}
+
+/* ---- emit and run ---- */
 
 /* Rows of an expert's projections that one piece of work computes. */
 #define PIECE_ROWS 64
@@ -16,7 +99,7 @@ struct experts {
 static void run_zero(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
 {
     int64_t begin, end;
-    pool_split(s->i[0], 1024, i_thread, n_threads, &begin, &end);
+    pool_split(value_elems(&s->out[0]), 1024, i_thread, n_threads, &begin, &end);
     memset((float *)value_pointer(r, &s->out[0]) + begin, 0, (size_t)(end - begin) * sizeof(float));
 }
 
@@ -124,15 +207,14 @@ static size_t round_up(size_t bytes)
     return (bytes + 63) / 64 * 64;
 }
 
-bool emit_experts(struct compiler *c, const struct fused *f)
+static bool emit_experts(struct compiler *c, const struct fused *f)
 {
     struct experts *p = ARENA_NEW(c->arena, struct experts);
     struct down *d = ARENA_NEW(c->arena, struct down);
     const struct mil_op *gate = graph_def(&c->g, f->in[1]), *up = graph_def(&c->g, f->in[2]), *down = c->op;
     const struct mil_type *t = var_type(c, f->out), *w = var_type(c, f->in[3]);
-    struct mil_binding bx = {.var = f->in[0]}, bw = {.var = f->in[3]};
     struct value x, weights;
-    if (!operand_binding(c, &bx, &x) || !to_f32(c, &x) || !operand_binding(c, &bw, &weights) ||
+    if (!fused_operand(c, f, 0, &x) || !to_f32(c, &x) || !fused_operand(c, f, 3, &weights) ||
         !to_f32(c, &weights) || !as_rows(c, &x, 1))
         return false;
     p->n_tokens = x.dims[0];
@@ -154,8 +236,7 @@ bool emit_experts(struct compiler *c, const struct fused *f)
     int64_t dims[2] = {p->n_tokens, d->n_in};
     struct value h = value_new(c, REPR_F32, 2, dims);
     struct step *s = step_new(c, "zero", run_zero);
-    s->i[0] = value_elems(&h);
-    s->serial = s->i[0] < 65536;
+    s->serial = value_elems(&h) < 65536;
     step_out(c, s, h);
     s = step_new(c, "experts", run_experts);
     s->params = p;
