@@ -2,8 +2,9 @@
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 60
 PROMPT ?= In the beginning
+PREFIX ?= /usr/local
 
-.PHONY: all release test test-arm demo asan tsan clang fuzz fuzz-run bench cov format format-check deps install clean
+.PHONY: all release test test-arm demo asan tsan clang fuzz fuzz-run bench cov format format-check deps install uninstall deb clean
 
 all: release
 
@@ -11,10 +12,17 @@ all: release
 build/%/build.ninja:
 	cmake --preset $*
 
-release: build/release/build.ninja
-	cmake --build --preset release -j $(JOBS)
+# The program, the libraries and the manual pages; no tests, and nothing that only tests need.
+build/release/build.ninja:
+	cmake --preset release -DBUILD_TESTING=OFF -DCMAKE_INSTALL_PREFIX=$(PREFIX)
 
-test: release
+release: build/release/build.ninja
+	cmake --build --preset release -j $(JOBS) --target product
+
+test:
+	sh tools/install-deps.sh --dev
+	cmake --preset release -DBUILD_TESTING=ON
+	cmake --build --preset release -j $(JOBS)
 	ctest --preset release -j $(JOBS)
 
 asan: build/asan/build.ninja
@@ -57,10 +65,17 @@ format-check:
 	bash tools/format.sh --check
 
 deps:
-	sh tools/install-deps.sh
+	sh tools/install-deps.sh --dev
 
+# DESTDIR is honoured, PREFIX may differ from the one that was configured.
 install: release
-	cmake --install build/release
+	cmake --install build/release --prefix $(PREFIX)
+
+uninstall:
+	cd build/release && cmake -P $(CURDIR)/cmake/uninstall.cmake
+
+deb: release
+	cd build/release && cpack -G DEB
 
 clean:
 	rm -rf build

@@ -56,5 +56,36 @@ install(FILES ${CMAKE_BINARY_DIR}/milkitConfig.cmake ${CMAKE_BINARY_DIR}/milkitC
     DESTINATION ${package_folder})
 install(FILES ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
+# Manual pages are made from the program's own tables, where scdoc is there and the program runs on this machine.
+find_program(SCDOC scdoc)
+set(product milkit milkit_shared milkit_static)
+if(SCDOC AND NOT CMAKE_CROSSCOMPILING AND NOT MILKIT_SANITIZE)
+    set(man_folder ${CMAKE_BINARY_DIR}/man)
+    add_custom_command(OUTPUT ${man_folder}/milkit.1
+        COMMAND sh ${CMAKE_SOURCE_DIR}/tools/make_man.sh $<TARGET_FILE:milkit> ${PROJECT_VERSION} ${man_folder}
+        DEPENDS milkit ${CMAKE_SOURCE_DIR}/tools/make_man.sh VERBATIM)
+    add_custom_target(man ALL DEPENDS ${man_folder}/milkit.1)
+    list(APPEND product man)
+    install(DIRECTORY ${man_folder}/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 FILES_MATCHING PATTERN "*.1")
+endif()
+set(shares ${CMAKE_SOURCE_DIR}/share)
+install(FILES ${shares}/milkit.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME milkit)
+install(FILES ${shares}/_milkit DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions)
+install(FILES ${shares}/milkit.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
+# What `make` builds: everything that is installed, no tests.
+add_custom_target(product DEPENDS ${product})
+
 # `cmake --build . --target uninstall`: removes what the last installation of this build wrote.
 add_custom_target(uninstall COMMAND ${CMAKE_COMMAND} -P ${CMAKE_SOURCE_DIR}/cmake/uninstall.cmake)
+
+# `cpack` makes a Debian package of what is installed.
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_NAME milkit)
+set(CPACK_PACKAGE_CONTACT "milkit developers <milkit@localhost>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "Language models as Core ML packages: converted, checked and run")
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION utils)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_STRIP_FILES ON)
+include(CPack)

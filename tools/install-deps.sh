@@ -1,11 +1,18 @@
 #!/bin/sh
-# Installs what building and testing milkit needs, on Debian 12 and its relatives; as root or through sudo.
-# Does nothing when all of it is there.
+# Installs what building milkit needs, on Debian 12 and its relatives, with --dev what its tests need, too; as root or through
+# sudo. Does nothing when all of it is there.
 set -eu
 
-packages="gcc libc6-dev make cmake ninja-build pkg-config
-libcjson-dev libyaml-dev libprotobuf-c-dev protobuf-c-compiler libpcre2-dev libutf8proc-dev libedit-dev libxxhash-dev libcmocka-dev
-clang clang-format libclang-rt-14-dev python3 tmux"
+packages="gcc libc6-dev make cmake ninja-build pkg-config scdoc
+libcjson-dev libyaml-dev libprotobuf-c-dev protobuf-c-compiler libpcre2-dev libutf8proc-dev libedit-dev libxxhash-dev"
+case ${1:-} in
+--dev) packages="$packages libcmocka-dev g++ dpkg-dev clang clang-format libclang-rt-14-dev python3 tmux" ;;
+"") ;;
+*)
+    echo "usage: install-deps.sh [--dev]" >&2
+    exit 2
+    ;;
+esac
 
 missing=""
 for package in $packages; do

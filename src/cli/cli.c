@@ -113,9 +113,29 @@ static void print_option(const struct cli_option *o)
         printf("  %-26s %s\n", left, o->help);
 }
 
+/* For shells that complete words and for the manual: the options that help shows, one a line, with tabs between names, value and
+ * sentence; the synopsis comes first, with an empty name. */
+static void list_options(const struct cli_option *options, int n_options, const char *synopsis)
+{
+    static const struct cli_option common[] = {{"-q,--quiet", CLI_FLAG, NULL, NULL, "errors only"},
+                                               {"-v,--verbose", CLI_FLAG, NULL, NULL, "say more"},
+                                               {"-h,--help", CLI_FLAG, NULL, NULL, "show the options"}};
+    printf("\t%s\t\n", synopsis);
+    for (int i = 0; i < n_options; i++)
+        if (options[i].help)
+            printf("%s\t%s\t%s\n", options[i].names,
+                   options[i].kind != CLI_CONSTANT && options[i].arg ? options[i].arg : "", options[i].help);
+    for (size_t i = 0; i < sizeof common / sizeof *common; i++)
+        printf("%s\t\t%s\n", common[i].names, common[i].help);
+}
+
 static void print_options(const struct cli *c, const struct cli_option *options, int n_options,
                           const char *synopsis)
 {
+    if (c->lists_options) {
+        list_options(options, n_options, synopsis);
+        return;
+    }
     printf("usage: %s %s %s\n\n", c->program, c->command, synopsis);
     for (int i = 0; i < n_options; i++) {
         if (options[i].help)
@@ -135,6 +155,8 @@ static bool common_option(struct cli *c, const char *a, bool *help)
         c->log.level = LOG_DEBUG;
     else if (strcmp(a, "-h") == 0 || strcmp(a, "--help") == 0)
         *help = true;
+    else if (strcmp(a, "--list-options") == 0)
+        *help = c->lists_options = true;
     else
         return false;
     return true;

@@ -20,6 +20,7 @@ struct cli {
     atomic_int *stop_signal;
     char *resolved[4]; /* what cli_resolve gave out; freed when the command has ended */
     int n_resolved;
+    bool lists_options; /* help is for programs (--list-options) */
 };
 
 enum cli_option_kind {

@@ -155,6 +155,11 @@ static int run_named(struct cli *c, int argc, char **argv)
         print_help(stdout);
         return finish_output(c);
     }
+    if (strcmp(name, "help") == 0 && strcmp(argv[2], "--list") == 0) {
+        for (int i = 0; i < N_COMMANDS; i++)
+            printf("%s\t%s\n", commands[i].name, commands[i].summary);
+        return finish_output(c);
+    }
     if (strcmp(name, "help") == 0) {
         const struct command *command = command_find(argv[2]);
         return command ? command_help(c, command) : unknown_command(c, argv[2]);

@@ -14,6 +14,33 @@ for file in libmilkit.so.0 libmilkit.a pkgconfig/milkit.pc cmake/milkit/milkitCo
     [ -e "$folder/$file" ] || fail "not installed: $file"
 done
 
+# ---- manual pages and completion, from the program's own tables ----
+if command -v scdoc >/dev/null; then
+    "$MILKIT" help --list | while IFS=$(printf '\t') read -r name summary; do
+        page=$prefix/share/man/man1/milkit-$name.1
+        grep -qF "milkit-$name" "$page" || echo "no page of $name"
+        "$MILKIT" "$name" --list-options | tail -n +2 | cut -f1 | tr ',' '\n' | while read -r option; do
+            sed 's/\\//g; s/\.//g' "$page" | grep -qF -- "${option#-}" || echo "$page: no $option"
+        done
+    done >only.txt
+    [ -s only.txt ] && fail "manual pages: $(head -3 only.txt)"
+else
+    echo "skipped: no scdoc"
+fi
+complete_words() {
+    # shellcheck disable=SC1090
+    (
+        . "$prefix/share/bash-completion/completions/milkit"
+        COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+        _milkit
+        printf '%s ' "${COMPREPLY[@]}"
+    )
+}
+[ "$(complete_words "$MILKIT" conv)" = "convert " ] || fail "completion of a command: $(complete_words "$MILKIT" conv)"
+[ "$(complete_words "$MILKIT" convert --lut-f)" = "--lut-ffn --lut-ffn-mixed " ] || fail "completion of an option: $(complete_words "$MILKIT" convert --lut-f)"
+touch file.safetensors
+[ "$(complete_words "$MILKIT" inspect file.s)" = "file.safetensors " ] || fail "completion of a file"
+
 # ---- the library shows the functions of the header and nothing else ----
 grep -oE '\bmk_[a-z0-9_]+\(' "$prefix/include/milkit.h" | tr -d '(' | sort -u >header.txt
 nm -D --defined-only "$library" | awk '$2 == "T" { print $3 }' | sed 's/@.*//' | sort -u >shown.txt
@@ -94,4 +121,19 @@ grep -rIl "$PWD" stage >only.txt && fail "files that name the staging folder: $(
 (cd "$BUILD" && DESTDIR=$SCRATCH/stage cmake -P "$SOURCE/cmake/uninstall.cmake") >install.txt 2>&1 || fail "uninstall: $(tail -3 install.txt)"
 find stage ! -type d >only.txt
 [ -s only.txt ] && fail "left behind: $(head -3 only.txt)"
+
+# ---- a Debian package: made, installed into a root of its own, removed ----
+if command -v dpkg-shlibdeps >/dev/null && [ "$(id -u)" = 0 ]; then
+    (cd "$BUILD" && cpack -G DEB -B "$SCRATCH/deb") >deb.txt 2>&1 || fail "cpack: $(tail -3 deb.txt)"
+    package=$(find deb -maxdepth 1 -name '*.deb')
+    dpkg --info "$package" | grep -q 'Depends:.*libcjson' || fail "the package does not name its libraries: $(dpkg --info "$package" | grep Depends)"
+    mkdir -p root/var/lib/dpkg/info root/var/lib/dpkg/updates && touch root/var/lib/dpkg/status
+    dpkg --root="$PWD/root" --force-depends,not-root,script-chrootless --no-triggers -i "$package" >deb.txt 2>&1 || fail "dpkg -i: $(tail -3 deb.txt)"
+    [ -x root/usr/bin/milkit ] && [ -e root/usr/bin/coreml_check ] && [ -e root/usr/include/milkit.h ] || fail "the package is not whole"
+    dpkg --root="$PWD/root" --force-depends,not-root,script-chrootless --no-triggers -r milkit >deb.txt 2>&1 || fail "dpkg -r: $(tail -3 deb.txt)"
+    find root ! -type d ! -path 'root/var/*' >only.txt
+    [ -s only.txt ] && fail "left behind by the package: $(head -3 only.txt)"
+else
+    echo "skipped: a Debian package needs dpkg-dev and root"
+fi
 finish
