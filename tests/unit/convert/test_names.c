@@ -330,8 +330,8 @@ static void test_partial_downloads(void **state)
         "\"mtp.fc.weight\": \"model-00001-of-00004.safetensors\"",
         "\"model.visual.patch_embed.proj.weight\": \"model-00004-of-00004.safetensors\"",
         "\"mtp.layers.0.mlp.up_proj.weight\": \"mtp.safetensors\"",
-        "\"model.visual.x\": \"model-00004-of-00004.safetensors\", \"mtp.norm.weight\": "
-        "\"model-00002-of-00004.safetensors\"",
+        ("\"model.visual.x\": \"model-00004-of-00004.safetensors\", \"mtp.norm.weight\": "
+         "\"model-00002-of-00004.safetensors\""),
     };
     for (size_t i = 0; i < sizeof extras / sizeof extras[0]; i++) {
         char *checkpoint = sharded_checkpoint(extras[i]), *found = convert(checkpoint, "found");
