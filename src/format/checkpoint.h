@@ -25,6 +25,10 @@ bool checkpoint_has(const struct checkpoint_names *n, const char *name);
  * what was found instead. rank -1: without a shape. */
 bool checkpoint_missing(const struct checkpoint_names *n, const char *name, int rank, const int64_t *shape,
                         struct err *e);
+/* The tensor of this plain name, which must have this shape and numbers that can be read (BF16, F16, F32, F64, or F8_E4M3
+ * with scales). NULL with a message that names file, tensor, expected and found. */
+const struct st_tensor *checkpoint_require(const struct checkpoint_names *n, const char *name, int rank,
+                                           const int64_t *shape, struct err *e) MUST_CHECK;
 /* The name of the first tensor of the text model or its head whose name holds `part`, NULL for none. */
 const char *checkpoint_find_part(const struct checkpoint_names *n, const char *part);
 

@@ -371,3 +371,28 @@ bool checkpoint_missing(const struct checkpoint_names *n, const char *name, int 
     buf_fini(&reason);
     return false;
 }
+
+const struct st_tensor *checkpoint_require(const struct checkpoint_names *n, const char *name, int rank,
+                                           const int64_t *shape, struct err *e)
+{
+    const struct st_tensor *t = checkpoint_find(n, name);
+    char expected[128], found[128];
+    if (!t) {
+        (void)checkpoint_missing(n, name, rank, shape, e);
+        return NULL;
+    }
+    if (t->rank != rank || memcmp(t->shape, shape, sizeof shape[0] * (size_t)rank) != 0) {
+        st_shape_text(expected, shape, rank);
+        st_shape_text(found, t->shape, t->rank);
+        err_set(e, ERR_FORMAT, "%s: tensor %s: expected shape %s, found %s", t->file, t->name, expected,
+                found);
+        return NULL;
+    }
+    if (t->dtype != ST_BF16 && t->dtype != ST_F16 && t->dtype != ST_F32 && t->dtype != ST_F64 && !t->scale) {
+        err_set(e, ERR_UNSUPPORTED,
+                "%s: tensor %s: expected BF16, F16, F32, F64 or F8_E4M3 with scales, found %s", t->file,
+                t->name, t->dtype_name);
+        return NULL;
+    }
+    return t;
+}

@@ -1,0 +1,76 @@
+/* config.json of a checkpoint: the values that both arch (which builds graphs) and reference (which computes) read of it,
+ * with their limits and messages. Nothing is computed of them here: what a value means for a forward pass, each side says
+ * for itself.
+ *
+ * A key that is missing or null leaves the caller's default. Anything else that the key can't be is ERR_FORMAT, or
+ * ERR_UNSUPPORTED where it is a variant that milkit does not know: "PATH: key NAME: expected ..., found ...".
+ */
+#ifndef MILKIT_FORMAT_CONFIG_H
+#define MILKIT_FORMAT_CONFIG_H
+
+#include "format/json.h"
+
+#define CONFIG_SIZE_MAX 16777216 /* of a hidden size or vocabulary; products of two stay far below int64 */
+#define CONFIG_HEADS_MAX 65536
+#define CONFIG_LAYERS_MAX 10000
+
+struct config {
+    const char *path;  /* "CHECKPOINT/config.json", where messages point */
+    const cJSON *top;  /* what the file holds; borrowed, like text */
+    const cJSON *text; /* its text settings: a wrapper's text_config, else top */
+};
+/* path must outlive it. ERR_FORMAT when the file holds something else than an object. */
+bool config_set(struct config *c, const cJSON *top, const char *path, struct err *e) MUST_CHECK;
+/* model_type of the top, which must be there. */
+bool config_get_model_type(const struct config *c, const char **model_type, struct err *e) MUST_CHECK;
+
+/* A whole number of 1 .. max among the settings of `object` (top, text, or an object inside). */
+bool config_get_size(const struct config *c, const cJSON *object, const char *key, int64_t max,
+                     int64_t *value, struct err *e) MUST_CHECK;
+/* hidden_act or hidden_activation: the one function that is known, by either of its names (other: NULL for none). */
+bool config_check_activation(const struct config *c, const char *key, const char *known, const char *other,
+                             struct err *e) MUST_CHECK;
+bool config_check_multiple(const struct config *c, const char *key, int64_t value, const char *of,
+                           int64_t divisor, struct err *e) MUST_CHECK;
+/* layer_types: types[i] is which of the n_names names entry i is. Missing or null: *given false, nothing is written. */
+bool config_get_layer_types(const struct config *c, const char *const *names, int n_names, int64_t n_layers,
+                            int *types, bool *given, struct err *e) MUST_CHECK;
+
+/* ---- sizes of a decoder ---- */
+
+struct config_sizes {
+    int64_t vocab_size, hidden_size, n_layers, intermediate_size;
+    int64_t n_heads;
+    int64_t n_kv_heads; /* 0: as many as n_heads */
+    int64_t head_dim;   /* 0: hidden_size / n_heads */
+    double rms_norm_eps;
+    bool attention_bias; /* biases of q, k, v and o */
+};
+/* What is among the text settings replaces what *s holds. n_heads is a multiple of n_kv_heads then. */
+bool config_get_sizes(const struct config *c, struct config_sizes *s, struct err *e) MUST_CHECK;
+/* rms_norm_eps: 0 .. 1, without 1 */
+bool config_get_epsilon(const struct config *c, double *epsilon, struct err *e) MUST_CHECK;
+
+/* ---- rotary embedding ---- */
+
+enum config_rope_type { CONFIG_ROPE_DEFAULT, CONFIG_ROPE_YARN };
+
+/* NAN: not given, so that the maths of the type says what it is. */
+struct config_rope {
+    enum config_rope_type type;
+    double theta;
+    int64_t rotary_dim; /* the first numbers of a head, which turn; even */
+    /* of CONFIG_ROPE_YARN; names as in the file */
+    double factor, attention_factor, beta_fast, beta_slow, mscale,
+        mscale_all_dim; /* mscale: 0 when not given */
+    double original_positions, max_positions;
+    bool truncate;
+};
+/* Both spellings, rope_scaling with rope_theta beside it and rope_parameters. default_part: how much of a head turns
+ * when partial_rotary_factor is missing. */
+bool config_get_rope(const struct config *c, int64_t head_dim, double default_part, struct config_rope *out,
+                     struct err *e) MUST_CHECK;
+/* ERR_FORMAT unless v is finite and above 0: for what is computed of settings, too. */
+bool config_check_positive(const struct config *c, const char *key, double v, struct err *e) MUST_CHECK;
+
+#endif
