@@ -7,19 +7,22 @@
 #define CONTEXT_MAX 1048576
 #define CHUNKS_MAX 99 /* the file names have two digits */
 
-static const struct arch_family *const families[] = {&arch_qwen3, &arch_qwen3_5, &arch_gemma4};
+#define ARCH_FAMILY(symbol) &arch_##symbol,
+#define ARCH_DECODER(symbol, prefix, types, ...) ARCH_FAMILY(symbol)
+static const struct arch_family *const families[] = {
+#include "arch/families.def"
+};
+#undef ARCH_FAMILY
+#undef ARCH_DECODER
 #define N_FAMILIES ((int)(sizeof families / sizeof families[0]))
-
-const char *arch_config_path(const struct arch_model *m)
-{
-    return arena_printf(m->arena, "%s/config.json", m->checkpoint);
-}
 
 static const struct arch_family *family_find(const char *model_type)
 {
     for (int i = 0; i < N_FAMILIES; i++) {
-        if (families[i]->matches(model_type))
-            return families[i];
+        for (const char *const *t = families[i]->model_types; *t; t++) {
+            if (strcmp(*t, model_type) == 0)
+                return families[i];
+        }
     }
     return NULL;
 }
@@ -47,13 +50,9 @@ static bool check_settings(const struct arch_model *m, struct err *e)
 
 static bool find_family(struct arch_model *m, struct err *e)
 {
-    const char *where = arch_config_path(m), *model_type = NULL;
-    if (!cJSON_IsObject(m->config))
-        return err_set(e, ERR_FORMAT, "%s: expected an object, found %s", where, json_type_name(m->config));
-    if (!json_get_string(m->config, "model_type", &model_type, where, e))
+    const char *model_type;
+    if (!config_get_model_type(&m->config, &model_type, e))
         return false;
-    if (!model_type)
-        return err_set(e, ERR_FORMAT, "%s: key model_type is missing", where);
     m->family = family_find(model_type);
     if (m->family)
         return true;
@@ -61,8 +60,8 @@ static bool find_family(struct arch_model *m, struct err *e)
     size_t n = 0;
     for (int i = 0; i < N_FAMILIES && n < sizeof known; i++)
         n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", families[i]->name);
-    return err_set(e, ERR_UNSUPPORTED, "%s: model_type: milkit converts %s, found \"%s\"", where, known,
-                   model_type);
+    return err_set(e, ERR_UNSUPPORTED, "%s: model_type: milkit converts %s, found \"%s\"", m->config.path,
+                   known, model_type);
 }
 
 bool arch_open(struct arch_model **out, const char *checkpoint, const cJSON *config,
@@ -74,13 +73,11 @@ bool arch_open(struct arch_model **out, const char *checkpoint, const cJSON *con
     m->arena = arena;
     m->checkpoint = arena_strdup(arena, checkpoint);
     m->tensors = tensors;
-    m->config = config;
-    const cJSON *text_config = json_get(config, "text_config");
-    m->text_config = cJSON_IsObject(text_config) ? text_config : config;
     m->settings = *settings;
     m->tensor_used = ARENA_ARRAY(arena, bool, tensors->n_tensors + 1);
     m->names = checkpoint_names_new(tensors);
-    bool ok = find_family(m, e) && checkpoint_check_layout(m->names, config, arch_config_path(m), e) &&
+    bool ok = config_set(&m->config, config, arena_printf(arena, "%s/config.json", checkpoint), e) &&
+              find_family(m, e) && checkpoint_check_layout(m->names, config, m->config.path, e) &&
               m->family->open(m, e) && check_settings(m, e);
     if (!ok) {
         arch_close(m);
@@ -110,20 +107,6 @@ int64_t arch_head_part(int64_t vocab_size, int n, int i)
     return vocab_size / n + (i < vocab_size % n);
 }
 
-/* ---- configuration ---- */
-
-bool arch_get_size(const struct arch_model *m, const cJSON *object, const char *key, int64_t max,
-                   int64_t *value, struct err *e)
-{
-    const char *where = arch_config_path(m);
-    if (!json_get_int(object, key, value, where, e))
-        return false;
-    if (*value < 1 || *value > max)
-        return err_set(e, ERR_FORMAT, "%s: key %s: expected 1 to %lld, found %lld", where, key,
-                       (long long)max, (long long)*value);
-    return true;
-}
-
 /* ---- tensors ---- */
 
 bool arch_has_tensor(const struct arch_model *m, const char *name)
@@ -131,38 +114,40 @@ bool arch_has_tensor(const struct arch_model *m, const char *name)
     return checkpoint_has(m->names, name);
 }
 
-static bool same_shape(const struct st_tensor *t, int rank, const int64_t *shape)
+static void note_used(struct arch_model *m, const struct st_tensor *t)
 {
-    return t->rank == rank && memcmp(t->shape, shape, sizeof shape[0] * (size_t)rank) == 0;
+    if (!t)
+        return;
+    m->tensor_used[t - m->tensors->tensors] = true;
+    if (t->scale)
+        m->tensor_used[t->scale - m->tensors->tensors] = true;
 }
 
 const struct st_tensor *arch_require_tensor(struct arch_model *m, const char *name, int rank,
                                             const int64_t *shape, struct err *e)
 {
-    char expected[128], found[128];
-    st_shape_text(expected, shape, rank);
-    const struct st_tensor *t = checkpoint_find(m->names, name);
-    if (!t) {
-        checkpoint_missing(m->names, name, rank, shape, e);
-        return NULL;
-    }
-    if (!same_shape(t, rank, shape)) {
-        st_shape_text(found, t->shape, t->rank);
-        err_set(e, ERR_FORMAT, "%s: tensor %s: expected shape %s, found %s", t->file, t->name, expected,
-                found);
-        return NULL;
-    }
-    if (t->dtype != ST_BF16 && t->dtype != ST_F16 && t->dtype != ST_F32 && t->dtype != ST_F64 && !t->scale) {
-        const char *type_name = st_dtype_name(t->dtype);
-        err_set(e, ERR_UNSUPPORTED,
-                "%s: tensor %s: expected BF16, F16, F32, F64 or F8_E4M3 with scales, found %s", t->file,
-                t->name, type_name ? type_name : "an unknown type");
-        return NULL;
-    }
-    m->tensor_used[t - m->tensors->tensors] = true;
-    if (t->scale)
-        m->tensor_used[t->scale - m->tensors->tensors] = true;
+    const struct st_tensor *t = checkpoint_require(m->names, name, rank, shape, e);
+    note_used(m, t);
     return t;
+}
+
+bool arch_find_layer(struct arch_model *m, int64_t layer, unsigned parts, const int64_t sizes[DECODER_SIZES],
+                     const struct st_tensor *out[DECODER_TENSORS], struct err *e)
+{
+    bool ok = decoder_find_layer(m->names, layer, parts, sizes, out, e);
+    for (int i = 0; i < DECODER_TENSORS; i++)
+        note_used(m, out[i]);
+    return ok;
+}
+
+bool arch_find_ends(struct arch_model *m, bool is_tied, struct err *e)
+{
+    if (!decoder_find_ends(m->names, m->vocab_size, m->hidden_size, is_tied, &m->ends, e))
+        return false;
+    note_used(m, m->ends.embeddings);
+    note_used(m, m->ends.norm);
+    note_used(m, m->ends.head);
+    return true;
 }
 
 static bool produce_tensor(const struct mil_weight *w, int64_t begin, int64_t n, void *dst, struct err *e)

@@ -9,7 +9,8 @@
 
 #include "base/log.h"
 #include "format/checkpoint.h"
-#include "format/json.h"
+#include "format/config.h"
+#include "format/decoder.h"
 #include "format/meta.h"
 #include "format/safetensors.h"
 #include "mil/build.h"
@@ -32,22 +33,24 @@ struct arch_model {
     const char *checkpoint; /* folder, for messages */
     const struct safetensors *tensors;
     struct checkpoint_names *names; /* of the tensors */
-    const cJSON *config;            /* config.json, borrowed */
-    const cJSON *text_config; /* the object with the text settings: config itself or config.text_config */
+    struct config config;           /* config.json; what it holds is borrowed */
     struct arch_settings settings;
     /* common numbers, filled by the family */
     int64_t hidden_size, n_layers, vocab_size;
-    int64_t per_layer_inputs;                 /* width of the chunks' fifth input; 0: they have none */
-    bool *tensor_used;                        /* [tensors->n_tensors]: what the programs took */
+    int64_t per_layer_inputs; /* width of the chunks' fifth input; 0: they have none */
+    double softcap;           /* logits are softcap * tanh(product / softcap); 0: the products */
+    struct decoder_ends ends; /* embeddings, final norm, head */
+    bool *tensor_used;        /* [tensors->n_tensors]: what the programs took */
     bool knows_exact_norms, knows_exact_topk; /* the settings of these names change its programs */
     const void *own;                          /* the family's own parsed configuration */
     const char *note; /* what is special about how the checkpoint was read; NULL: nothing */
 };
 
 struct arch_family {
-    const char *name;           /* "qwen3": architecture in meta.yaml */
-    const char *default_prefix; /* "qwen" */
-    bool (*matches)(const char *model_type);
+    const char *name;                    /* "qwen3": architecture in meta.yaml */
+    const char *default_prefix;          /* "qwen" */
+    const char *const *model_types;      /* of config.json; ends with NULL */
+    const struct decoder_traits *traits; /* of a plain decoder (decoder.h); else NULL */
     /* Parses and checks configuration and tensors (all present, right shapes, readable dtypes). */
     bool (*open)(struct arch_model *m, struct err *e);
     /* Builds programs into a fresh model of specification version 9 (functions, description, metadata). */

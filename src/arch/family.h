@@ -5,17 +5,25 @@
 
 #include "arch/arch.h"
 
-extern const struct arch_family arch_qwen3, arch_qwen3_5, arch_gemma4;
+#define ARCH_FAMILY(symbol) extern const struct arch_family arch_##symbol;
+#define ARCH_DECODER(symbol, prefix, types, ...) ARCH_FAMILY(symbol)
+#include "arch/families.def"
+#undef ARCH_FAMILY
+#undef ARCH_DECODER
 
 /* ---- tensors ---- */
 
 /* Tensors are asked for by their plain names, "model.layers.0....", whatever stands in front in the files. */
 /* See checkpoint_has. */
 bool arch_has_tensor(const struct arch_model *m, const char *name);
-/* The tensor, marked as used; missing, misshapen or of a type that can't become fp16: NULL with a message
- * that names file, tensor, expected and found. */
+/* See checkpoint_require; the tensor is marked as used, as those of the next two functions are. */
 const struct st_tensor *arch_require_tensor(struct arch_model *m, const char *name, int rank,
                                             const int64_t *shape, struct err *e);
+/* See decoder_find_layer. */
+bool arch_find_layer(struct arch_model *m, int64_t layer, unsigned parts, const int64_t sizes[DECODER_SIZES],
+                     const struct st_tensor *out[DECODER_TENSORS], struct err *e) MUST_CHECK;
+/* Finds m->ends, of m's sizes; see decoder_find_ends. */
+bool arch_find_ends(struct arch_model *m, bool is_tied, struct err *e) MUST_CHECK;
 /* An fp16 weight of this shape: elements of the tensor in their order from `begin` on. */
 const struct mil_value *arch_weight(struct mil_model *out, const struct st_tensor *t, int64_t begin, int rank,
                                     const int64_t *dims);
@@ -59,6 +67,10 @@ const struct mil_value *arch_vector(struct mil_model *out, const struct st_tenso
 const struct mil_value *arch_linear(struct mil_model *out, const struct st_tensor *t,
                                     enum arch_transform how);
 
+/* A layer's tensors as weights: vectors and linears, NULL for what is not there. */
+void arch_layer_values(struct mil_model *out, const struct st_tensor *const tensors[DECODER_TENSORS],
+                       const struct mil_value *values[DECODER_TENSORS]);
+
 /* ---- norms (norms.c) ---- */
 
 /* Gains as they are: m->note says so when the numbers of these norms (of all layers; what: their name) are around 0, where
@@ -69,14 +81,6 @@ bool arch_check_gains(struct arch_model *m, const char *what, const struct st_te
  * have is_mlx_layout (then m->note does, too). Numbers and file that contradict each other are refused. */
 bool arch_read_centred(struct arch_model *m, const struct st_tensor *const *norms, int64_t n,
                        bool is_mlx_layout, bool *holds_one, struct err *e) MUST_CHECK;
-
-/* ---- configuration ---- */
-
-/* A positive size: absent keeps *value; ERR_FORMAT outside 1 .. max. */
-bool arch_get_size(const struct arch_model *m, const cJSON *object, const char *key, int64_t max,
-                   int64_t *value, struct err *e) MUST_CHECK;
-/* "CHECKPOINT/config.json", in the model's arena: where messages point. */
-const char *arch_config_path(const struct arch_model *m);
 
 /* ---- rotary embedding ---- */
 
@@ -126,14 +130,25 @@ int64_t arch_head_part(int64_t vocab_size, int n, int i);
 
 /* The caller's view of input_ids -> hidden_states (and per_layer_inputs). */
 void arch_describe_embeddings(const struct arch_model *m, struct mil_model *out);
-/* A plain lookup in [vocab_size, hidden_size]. */
-bool arch_build_embeddings(struct arch_model *m, const struct st_tensor *table, struct mil_model *out,
-                           struct err *e) MUST_CHECK;
-/* split_lm_head products with rows of [vocab_size, hidden_size]. */
-bool arch_build_head(struct arch_model *m, const struct st_tensor *weight, struct mil_model *out,
-                     struct err *e) MUST_CHECK;
-/* The same with cap * tanh(logits / cap); cap 0: none. */
-bool arch_build_capped_head(struct arch_model *m, const struct st_tensor *weight, double cap,
-                            struct mil_model *out, struct err *e) MUST_CHECK;
+/* A plain lookup in m->ends.embeddings. */
+bool arch_build_embeddings(struct arch_model *m, struct mil_model *out, struct err *e) MUST_CHECK;
+/* split_lm_head products with rows of m->ends.head, capped where m->softcap says so. */
+bool arch_build_head(struct arch_model *m, struct mil_model *out, struct err *e) MUST_CHECK;
+
+/* "layers_3_self_attn_q_proj": what ops of a layer are called. */
+const char *arch_layer_name(struct mil_builder *b, int64_t layer, const char *what);
+
+/* The inputs of a chunk's function for T tokens. */
+struct arch_inputs {
+    struct mil_var *hidden_states;    /* fp16 [1, T, hidden_size] */
+    struct mil_var *position_ids;     /* int32 [T] */
+    struct mil_var *causal_mask;      /* fp16 [1, 1, T, context_length] of 0 and -inf */
+    struct mil_var *current_pos;      /* int32 [1]: the first token's position */
+    struct mil_var *per_layer_inputs; /* fp16 [1, T, per_layer_inputs]; NULL where the model has none */
+};
+struct arch_inputs arch_build_inputs(const struct arch_model *m, struct mil_builder *b, int64_t t);
+/* Ends a chunk's function, which gives x. */
+bool arch_finish_function(struct mil_builder *b, struct mil_var *x, const char *name,
+                          struct err *e) MUST_CHECK;
 
 #endif

@@ -18,17 +18,10 @@ static struct window_cache local_cache(const struct arch_model *m)
     return window_cache_of(&m->settings, g->window, a->n_kv_heads, a->head_dim, a->n_slots > 0);
 }
 
-static bool gemma4_matches(const char *model_type)
-{
-    static const char *const types[] = {"gemma4", "gemma4_text", "gemma4_vision", "gemma4_audio"};
-    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
-        if (strcmp(model_type, types[i]) == 0)
-            return true;
-    }
-    return false;
-}
+/* The towers of a multimodal checkpoint are known, to be refused with a reason. */
+static const char *const model_types[] = {"gemma4", "gemma4_text", "gemma4_vision", "gemma4_audio", NULL};
 
-/* ---- embeddings and head ---- */
+/* ---- embeddings ---- */
 
 /* A root as a factor in the table that is not above it, a power of two, times 5, 6 or 7 quarters where elements
  * have the 8 bits of bf16, and an fp16 number for what is left, so that their product is as near to the root as can
@@ -75,7 +68,7 @@ static bool gemma4_build_embeddings(struct arch_model *m, struct mil_model *out,
     int64_t by_layer[4] = {1, -1, m->n_layers, g->per_layer_size}, flat[3] = {1, -1, m->per_layer_inputs};
     struct mil_builder *b = mil_builder_new(out, "main", "CoreML8");
     struct mil_var *ids = mil_build_input(b, "input_ids", MIL_INT32, 2, ids_shape);
-    struct mil_var *hidden = scaled_rows(g, b, out, g->embeddings, m->vocab_size, m->hidden_size, ids,
+    struct mil_var *hidden = scaled_rows(g, b, out, m->ends.embeddings, m->vocab_size, m->hidden_size, ids,
                                          "embed_tokens_weight", "hidden_states");
     struct mil_var *own = scaled_rows(g, b, out, g->per_layer_table, m->vocab_size, g->per_layer_size, ids,
                                       "embed_tokens_per_layer_weight", NULL);
@@ -96,20 +89,11 @@ static bool gemma4_build_embeddings(struct arch_model *m, struct mil_model *out,
     return true;
 }
 
-static bool gemma4_build_head(struct arch_model *m, struct mil_model *out, struct err *e)
-{
-    const struct gemma4 *g = m->own;
-    return arch_build_capped_head(m, g->head, g->softcap, out, e);
-}
-
 /* ---- decoder chunks ---- */
 
 /* The weights of a layer as values of the model: made once, referred to by both functions. */
 struct layer_values {
-    const struct mil_value *projection[GEMMA4_PROJECTIONS], *q_norm, *k_norm;
-    const struct mil_value *input_norm, *post_attention_norm, *pre_mlp_norm, *post_mlp_norm;
-    const struct mil_value *gate, *up, *down, *per_layer_gate, *per_layer_projection, *per_layer_norm,
-        *scalar;
+    const struct mil_value *weights[DECODER_TENSORS];
 };
 
 struct chunk_values {
@@ -123,25 +107,6 @@ struct chunk_values {
     struct layer_values *layers; /* [end - begin] */
 };
 
-static void make_layer(struct mil_model *out, const struct gemma4_layer *t, struct layer_values *v)
-{
-    for (int p = 0; p < GEMMA4_PROJECTIONS; p++)
-        v->projection[p] = t->projection[p] ? arch_linear(out, t->projection[p], ARCH_KEEP) : NULL;
-    v->q_norm = arch_vector(out, t->q_norm, ARCH_KEEP);
-    v->k_norm = arch_vector(out, t->k_norm, ARCH_KEEP);
-    v->input_norm = arch_vector(out, t->input_norm, ARCH_KEEP);
-    v->post_attention_norm = arch_vector(out, t->post_attention_norm, ARCH_KEEP);
-    v->pre_mlp_norm = arch_vector(out, t->pre_mlp_norm, ARCH_KEEP);
-    v->post_mlp_norm = arch_vector(out, t->post_mlp_norm, ARCH_KEEP);
-    v->gate = arch_linear(out, t->gate, ARCH_KEEP);
-    v->up = arch_linear(out, t->up, ARCH_KEEP);
-    v->down = arch_linear(out, t->down, ARCH_KEEP);
-    v->per_layer_gate = arch_linear(out, t->per_layer_gate, ARCH_KEEP);
-    v->per_layer_projection = arch_linear(out, t->per_layer_projection, ARCH_KEEP);
-    v->per_layer_norm = arch_vector(out, t->per_layer_norm, ARCH_KEEP);
-    v->scalar = arch_vector(out, t->scalar, ARCH_KEEP);
-}
-
 static void make_values(struct arch_model *m, int i_chunk, struct mil_model *out, struct chunk_values *c)
 {
     const struct gemma4 *g = m->own;
@@ -152,7 +117,7 @@ static void make_values(struct arch_model *m, int i_chunk, struct mil_model *out
         const struct gemma4_layer *l = &g->layers[i];
         c->has_kind[l->kind] = true;
         c->writes_local = c->writes_local || (l->kind == GEMMA4_LOCAL && !l->is_shared);
-        make_layer(out, l, &c->layers[i - c->begin]);
+        arch_layer_values(out, l->tensors, c->layers[i - c->begin].weights);
     }
     for (int k = 0; k < GEMMA4_KINDS; k++) {
         if (!c->has_kind[k])
@@ -165,7 +130,7 @@ static void make_values(struct arch_model *m, int i_chunk, struct mil_model *out
     c->local = local_cache(m);
     if (c->has_kind[GEMMA4_LOCAL])
         c->cache = window_cache_values(&c->local, out);
-    c->norm = c->is_last ? arch_vector(out, g->norm, ARCH_KEEP) : NULL;
+    c->norm = c->is_last ? arch_vector(out, m->ends.norm, ARCH_KEEP) : NULL;
 }
 
 /* What one function hands to its layers. */
@@ -178,7 +143,7 @@ struct layer_inputs {
 static struct mil_var *project(struct mil_builder *b, int64_t i, struct mil_var *x,
                                const struct mil_value *weight, int64_t n_heads, const char *name)
 {
-    return block_to_heads(b, block_linear(b, x, weight, NULL, gemma4_name(b, i, name)), n_heads);
+    return block_to_heads(b, block_linear(b, x, weight, NULL, arch_layer_name(b, i, name)), n_heads);
 }
 
 /* Keys and values of the call to the layer's slot; the state after that. */
@@ -191,16 +156,16 @@ static struct mil_var *write_cache(const struct arch_model *m, struct mil_builde
     const struct gemma4_attention *a = &g->kinds[l->kind];
     const struct layer_values *w = &c->layers[i - c->begin];
     double eps = g->rms_norm_eps;
-    struct mil_var *k = project(b, i, x, w->projection[GEMMA4_K], a->n_kv_heads, "self_attn_k_proj");
-    struct mil_var *v = project(b, i, x, w->projection[GEMMA4_V], a->n_kv_heads, "self_attn_v_proj");
-    k = block_rms_norm(b, k, w->k_norm, eps, gemma4_name(b, i, "self_attn_k_norm"));
+    struct mil_var *k = project(b, i, x, w->weights[DECODER_K], a->n_kv_heads, "self_attn_k_proj");
+    struct mil_var *v = project(b, i, x, w->weights[DECODER_V], a->n_kv_heads, "self_attn_v_proj");
+    k = block_rms_norm(b, k, w->weights[DECODER_K_NORM], eps, arch_layer_name(b, i, "self_attn_k_norm"));
     k = block_rope(b, k, in->cos[l->kind], in->sin[l->kind], a->head_dim,
-                   gemma4_name(b, i, "self_attn_k_rope"));
-    v = block_rms_norm(b, v, NULL, eps, gemma4_name(b, i, "self_attn_v_norm"));
+                   arch_layer_name(b, i, "self_attn_k_rope"));
+    v = block_rms_norm(b, v, NULL, eps, arch_layer_name(b, i, "self_attn_v_norm"));
     /* One write for both: two of them with a single key head fail to compile for the Neural Engine. */
     struct mil_var *both[2] = {k, v};
-    struct mil_var *kv = block_concat(b, both, 2, 1, gemma4_name(b, i, "self_attn_kv"));
-    const char *name = gemma4_name(b, i, "kv_cache_update");
+    struct mil_var *kv = block_concat(b, both, 2, 1, arch_layer_name(b, i, "self_attn_kv"));
+    const char *name = arch_layer_name(b, i, "kv_cache_update");
     if (l->kind == GEMMA4_LOCAL)
         return window_cache_write(&c->local, b, &c->cache, &in->cache, in->state[GEMMA4_LOCAL], kv, l->slot,
                                   name);
@@ -216,21 +181,22 @@ static struct mil_var *build_attention(const struct arch_model *m, struct mil_bu
     const struct gemma4_attention *a = &g->kinds[l->kind];
     const struct layer_values *w = &c->layers[i - c->begin];
     x = block_to_channels(b, x);
-    struct mil_var *q = project(b, i, x, w->projection[GEMMA4_Q], g->n_heads, "self_attn_q_proj");
-    q = block_rms_norm(b, q, w->q_norm, g->rms_norm_eps, gemma4_name(b, i, "self_attn_q_norm"));
+    struct mil_var *q = project(b, i, x, w->weights[DECODER_Q], g->n_heads, "self_attn_q_proj");
+    q = block_rms_norm(b, q, w->weights[DECODER_Q_NORM], g->rms_norm_eps,
+                       arch_layer_name(b, i, "self_attn_q_norm"));
     q = block_rope(b, q, in->cos[l->kind], in->sin[l->kind], a->head_dim,
-                   gemma4_name(b, i, "self_attn_q_rope"));
+                   arch_layer_name(b, i, "self_attn_q_rope"));
     struct mil_var *cache =
         l->is_shared ? block_read_state(b, in->state[l->kind]) : write_cache(m, b, i, c, in, x);
-    cache = block_slice(b, cache, 0, l->slot, l->slot + 1, gemma4_name(b, i, "kv_cache"));
+    cache = block_slice(b, cache, 0, l->slot, l->slot + 1, arch_layer_name(b, i, "kv_cache"));
     int64_t n = a->n_kv_heads;
-    struct mil_var *keys = block_slice(b, cache, 1, 0, n, gemma4_name(b, i, "k_cache"));
-    struct mil_var *values = block_slice(b, cache, 1, n, 2 * n, gemma4_name(b, i, "v_cache"));
+    struct mil_var *keys = block_slice(b, cache, 1, 0, n, arch_layer_name(b, i, "k_cache"));
+    struct mil_var *values = block_slice(b, cache, 1, n, 2 * n, arch_layer_name(b, i, "v_cache"));
     /* The weights of the query norm carry the scale. */
-    struct mil_var *y =
-        block_attention(b, q, keys, values, in->mask[l->kind], 1.0, gemma4_name(b, i, "self_attn_values"));
-    y = block_linear(b, block_from_heads(b, y), w->projection[GEMMA4_O], NULL,
-                     gemma4_name(b, i, "self_attn_o_proj"));
+    struct mil_var *y = block_attention(b, q, keys, values, in->mask[l->kind], 1.0,
+                                        arch_layer_name(b, i, "self_attn_values"));
+    y = block_linear(b, block_from_heads(b, y), w->weights[DECODER_O], NULL,
+                     arch_layer_name(b, i, "self_attn_o_proj"));
     return block_from_channels(b, y, NULL);
 }
 
@@ -238,11 +204,12 @@ static struct mil_var *build_mlp(struct mil_builder *b, int64_t i, const struct 
                                  struct mil_var *x)
 {
     x = block_to_channels(b, x);
-    struct mil_var *gate =
-        block_gelu(b, block_linear(b, x, w->gate, NULL, gemma4_name(b, i, "mlp_gate_proj")));
-    struct mil_var *up = block_linear(b, x, w->up, NULL, gemma4_name(b, i, "mlp_up_proj"));
-    x = block_linear(b, block_binary(b, "mul", gate, up, NULL), w->down, NULL,
-                     gemma4_name(b, i, "mlp_down_proj"));
+    struct mil_var *gate = block_gelu(
+        b, block_linear(b, x, w->weights[DECODER_GATE], NULL, arch_layer_name(b, i, "mlp_gate_proj")));
+    struct mil_var *up =
+        block_linear(b, x, w->weights[DECODER_UP], NULL, arch_layer_name(b, i, "mlp_up_proj"));
+    x = block_linear(b, block_binary(b, "mul", gate, up, NULL), w->weights[DECODER_DOWN], NULL,
+                     arch_layer_name(b, i, "mlp_down_proj"));
     return block_from_channels(b, x, NULL);
 }
 
@@ -253,21 +220,23 @@ static struct mil_var *build_per_layer(const struct arch_model *m, struct mil_bu
 {
     const struct gemma4 *g = m->own;
     int64_t n = g->per_layer_size;
-    struct mil_var *gate = block_gelu(b, block_linear(b, block_to_channels(b, x), w->per_layer_gate, NULL,
-                                                      gemma4_name(b, i, "per_layer_input_gate")));
+    struct mil_var *gate =
+        block_gelu(b, block_linear(b, block_to_channels(b, x), w->weights[DECODER_PER_LAYER_GATE], NULL,
+                                   arch_layer_name(b, i, "per_layer_input_gate")));
     struct mil_var *own =
-        block_slice(b, in->per_layer_inputs, 2, i * n, (i + 1) * n, gemma4_name(b, i, "per_layer_input"));
+        block_slice(b, in->per_layer_inputs, 2, i * n, (i + 1) * n, arch_layer_name(b, i, "per_layer_input"));
     struct mil_var *y = block_binary(b, "mul", gate, block_to_channels(b, own), NULL);
-    return block_from_channels(
-        b, block_linear(b, y, w->per_layer_projection, NULL, gemma4_name(b, i, "per_layer_projection")),
-        NULL);
+    return block_from_channels(b,
+                               block_linear(b, y, w->weights[DECODER_PER_LAYER_PROJECTION], NULL,
+                                            arch_layer_name(b, i, "per_layer_projection")),
+                               NULL);
 }
 
 /* x + norm(y) */
 static struct mil_var *add_normed(const struct gemma4 *g, struct mil_builder *b, int64_t i, struct mil_var *x,
                                   struct mil_var *y, const struct mil_value *norm, const char *name)
 {
-    return block_binary(b, "add", x, block_rms_norm(b, y, norm, g->rms_norm_eps, gemma4_name(b, i, name)),
+    return block_binary(b, "add", x, block_rms_norm(b, y, norm, g->rms_norm_eps, arch_layer_name(b, i, name)),
                         NULL);
 }
 
@@ -278,16 +247,19 @@ static struct mil_var *build_layer(const struct arch_model *m, struct mil_builde
     const struct gemma4 *g = m->own;
     const struct layer_values *w = &c->layers[i - c->begin];
     double eps = g->rms_norm_eps;
-    struct mil_var *y = block_rms_norm(b, x, w->input_norm, eps, gemma4_name(b, i, "input_layernorm"));
+    struct mil_var *y =
+        block_rms_norm(b, x, w->weights[DECODER_INPUT_NORM], eps, arch_layer_name(b, i, "input_layernorm"));
     y = build_attention(m, b, i, c, in, y);
-    x = add_normed(g, b, i, x, y, w->post_attention_norm, "post_attention_layernorm");
+    x = add_normed(g, b, i, x, y, w->weights[DECODER_POST_ATTENTION_NORM], "post_attention_layernorm");
     y = build_mlp(b, i, w,
-                  block_rms_norm(b, x, w->pre_mlp_norm, eps, gemma4_name(b, i, "pre_feedforward_layernorm")));
-    x = add_normed(g, b, i, x, y, w->post_mlp_norm, "post_feedforward_layernorm");
+                  block_rms_norm(b, x, w->weights[DECODER_MLP_NORM], eps,
+                                 arch_layer_name(b, i, "pre_feedforward_layernorm")));
+    x = add_normed(g, b, i, x, y, w->weights[DECODER_POST_MLP_NORM], "post_feedforward_layernorm");
     y = build_per_layer(m, b, i, w, in, x);
-    x = add_normed(g, b, i, x, y, w->per_layer_norm, "post_per_layer_input_norm");
-    return block_binary(b, "mul", x, mil_build_const(b, w->scalar, gemma4_name(b, i, "layer_scalar")),
-                        gemma4_name(b, i, "output"));
+    x = add_normed(g, b, i, x, y, w->weights[DECODER_PER_LAYER_NORM], "post_per_layer_input_norm");
+    return block_binary(b, "mul", x,
+                        mil_build_const(b, w->weights[DECODER_SCALAR], arch_layer_name(b, i, "layer_scalar")),
+                        arch_layer_name(b, i, "output"));
 }
 
 static bool has_state(const struct arch_model *m, enum gemma4_kind kind)
@@ -311,14 +283,9 @@ static bool build_function(const struct arch_model *m, const struct chunk_values
 {
     const struct gemma4 *g = m->own;
     struct mil_builder *b = mil_builder_new(out, name, "CoreML8");
-    int64_t hidden_shape[3] = {1, t, m->hidden_size}, mask_shape[4] = {1, 1, t, m->settings.context_length};
-    int64_t one = 1, per_layer_shape[3] = {1, t, m->per_layer_inputs};
-    struct layer_inputs in = {0};
-    struct mil_var *x = mil_build_input(b, "hidden_states", MIL_FP16, 3, hidden_shape);
-    struct mil_var *position_ids = mil_build_input(b, "position_ids", MIL_INT32, 1, &t);
-    struct mil_var *causal_mask = mil_build_input(b, "causal_mask", MIL_FP16, 4, mask_shape);
-    in.position = mil_build_input(b, "current_pos", MIL_INT32, 1, &one);
-    in.per_layer_inputs = mil_build_input(b, "per_layer_inputs", MIL_FP16, 3, per_layer_shape);
+    struct arch_inputs inputs = arch_build_inputs(m, b, t);
+    struct layer_inputs in = {.position = inputs.current_pos, .per_layer_inputs = inputs.per_layer_inputs};
+    struct mil_var *x = inputs.hidden_states;
     for (int k = 0; k < GEMMA4_KINDS; k++) {
         int64_t shape[4];
         state_shape(m, (enum gemma4_kind)k, shape);
@@ -332,22 +299,20 @@ static bool build_function(const struct arch_model *m, const struct chunk_values
             x = in.state[k] ? block_touch_state(b, x, in.state[k]) : x;
             continue;
         }
-        in.cos[k] = block_rope_rows(b, c->cos[k], position_ids, cos_names[k]);
-        in.sin[k] = block_rope_rows(b, c->sin[k], position_ids, sin_names[k]);
+        in.cos[k] = block_rope_rows(b, c->cos[k], inputs.position_ids, cos_names[k]);
+        in.sin[k] = block_rope_rows(b, c->sin[k], inputs.position_ids, sin_names[k]);
     }
-    in.mask[GEMMA4_GLOBAL] = causal_mask;
+    in.mask[GEMMA4_GLOBAL] = inputs.causal_mask;
     if (c->has_kind[GEMMA4_LOCAL]) {
-        in.cache = window_cache_build(&c->local, b, &c->cache, t, c->writes_local, position_ids, causal_mask,
-                                      in.position);
+        in.cache = window_cache_build(&c->local, b, &c->cache, t, c->writes_local, inputs.position_ids,
+                                      inputs.causal_mask, in.position);
         in.mask[GEMMA4_LOCAL] = in.cache.mask;
     }
     for (int64_t i = c->begin; i < c->end; i++)
         x = build_layer(m, b, i, c, &in, x);
     if (c->is_last)
         x = block_rms_norm(b, block_last_row(b, x), c->norm, g->rms_norm_eps, "norm");
-    if (x)
-        mil_build_rename(b, x, "output_hidden_states");
-    return mil_builder_finish(b, &x, 1, e) || err_wrap(e, "function %s", name);
+    return arch_finish_function(b, x, name, e);
 }
 
 static bool gemma4_build_chunk(struct arch_model *m, int i_chunk, struct mil_model *out, struct err *e)
@@ -395,7 +360,7 @@ static void gemma4_fill_meta(const struct arch_model *m, struct meta *meta)
     struct window_cache local = local_cache(m);
     if (local.shifts)
         meta->local_cache_length = local.length;
-    meta->final_logit_softcap = g->softcap;
+    meta->final_logit_softcap = m->softcap;
     meta->per_layer_inputs = m->per_layer_inputs;
     meta->layer_types = xcalloc(n, sizeof *meta->layer_types);
     meta->kv_shared_layers = xcalloc(n, sizeof *meta->kv_shared_layers);
@@ -416,10 +381,10 @@ static void gemma4_fill_meta(const struct arch_model *m, struct meta *meta)
 const struct arch_family arch_gemma4 = {
     .name = "gemma4",
     .default_prefix = "gemma4",
-    .matches = gemma4_matches,
+    .model_types = model_types,
     .open = gemma4_open,
     .build_embeddings = gemma4_build_embeddings,
     .build_chunk = gemma4_build_chunk,
-    .build_head = gemma4_build_head,
+    .build_head = arch_build_head,
     .fill_meta = gemma4_fill_meta,
 };

@@ -21,18 +21,11 @@ struct gemma4_attention {
     struct arch_rope rope; /* the pairs that turn: pair i is (i, i + head_dim / 2) */
 };
 
-enum { GEMMA4_Q, GEMMA4_K, GEMMA4_V, GEMMA4_O, GEMMA4_PROJECTIONS };
-
 struct gemma4_layer {
     enum gemma4_kind kind;
     bool is_shared;       /* writes nothing */
     int64_t source, slot; /* the layer whose keys and values it reads (itself, or an earlier one); its slot */
-    const struct st_tensor *projection[GEMMA4_PROJECTIONS], *q_norm,
-        *k_norm; /* K, V, k_norm: NULL if shared */
-    const struct st_tensor *input_norm, *post_attention_norm, *pre_mlp_norm, *post_mlp_norm;
-    const struct st_tensor *gate, *up, *down;
-    const struct st_tensor *per_layer_gate, *per_layer_projection, *per_layer_norm;
-    const struct st_tensor *scalar; /* [1] */
+    const struct st_tensor *tensors[DECODER_TENSORS]; /* K, V, K_NORM: NULL if shared */
 };
 
 struct gemma4 {
@@ -40,23 +33,16 @@ struct gemma4 {
     bool double_wide; /* the MLP of layers that share keys and values */
     int64_t window;   /* keys that a local query sees, its own with them */
     int64_t per_layer_size, per_layer_rows;
-    double rms_norm_eps, softcap; /* softcap: 0 for none */
-    bool tie_word_embeddings;
+    double rms_norm_eps;
     /* Ids in place of which the published code embeds the padding id: those of images, audio and video. */
     int64_t placeholders[3], padding_id;
     int n_placeholders;
     struct gemma4_attention kinds[GEMMA4_KINDS];
-    const struct st_tensor *embeddings, *norm, *head;
     const struct st_tensor *per_layer_table, *model_projection, *projection_norm;
     struct gemma4_layer *layers; /* [n_layers] */
 };
 
 /* Parses config.json and finds all tensors (gemma4_config.c). */
 bool gemma4_open(struct arch_model *m, struct err *e) MUST_CHECK;
-
-static inline const char *gemma4_name(struct mil_builder *b, int64_t layer, const char *what)
-{
-    return arena_printf(mil_builder_arena(b), "layers_%lld_%s", (long long)layer, what);
-}
 
 #endif

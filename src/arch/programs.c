@@ -44,30 +44,24 @@ void arch_describe_embeddings(const struct arch_model *m, struct mil_model *out)
                   (int)(sizeof pairs / sizeof pairs[0]));
 }
 
-bool arch_build_embeddings(struct arch_model *m, const struct st_tensor *table, struct mil_model *out,
-                           struct err *e)
+bool arch_build_embeddings(struct arch_model *m, struct mil_model *out, struct err *e)
 {
     int64_t any_length[2] = {1, m->settings.batch_size == 1 ? 1 : MIL_DIM_UNKNOWN};
     int64_t dims[2] = {m->vocab_size, m->hidden_size};
     struct mil_builder *b = mil_builder_new(out, "main", "CoreML8");
     struct mil_var *ids = mil_build_input(b, "input_ids", MIL_INT32, 2, any_length);
-    struct mil_var *hidden =
-        block_gather(b, arch_weight(out, table, 0, 2, dims), ids, "embed_tokens_weight", "hidden_states");
+    struct mil_var *hidden = block_gather(b, arch_weight(out, m->ends.embeddings, 0, 2, dims), ids,
+                                          "embed_tokens_weight", "hidden_states");
     if (!mil_builder_finish(b, &hidden, 1, e))
         return err_wrap(e, "embeddings");
     arch_describe_embeddings(m, out);
     return true;
 }
 
-bool arch_build_head(struct arch_model *m, const struct st_tensor *weight, struct mil_model *out,
-                     struct err *e)
+bool arch_build_head(struct arch_model *m, struct mil_model *out, struct err *e)
 {
-    return arch_build_capped_head(m, weight, 0, out, e);
-}
-
-bool arch_build_capped_head(struct arch_model *m, const struct st_tensor *weight, double cap,
-                            struct mil_model *out, struct err *e)
-{
+    const struct st_tensor *weight = m->ends.head;
+    double cap = m->softcap;
     int n = m->settings.split_lm_head;
     int64_t hidden_shape[3] = {1, 1, m->hidden_size}, row = 0;
     struct mil_builder *b = mil_builder_new(out, "main", "CoreML8");
@@ -106,6 +100,32 @@ bool arch_build_capped_head(struct arch_model *m, const struct st_tensor *weight
                       (int)(sizeof pairs / sizeof pairs[0]));
     buf_fini(&sizes);
     return ok;
+}
+
+const char *arch_layer_name(struct mil_builder *b, int64_t layer, const char *what)
+{
+    return arena_printf(mil_builder_arena(b), "layers_%lld_%s", (long long)layer, what);
+}
+
+struct arch_inputs arch_build_inputs(const struct arch_model *m, struct mil_builder *b, int64_t t)
+{
+    int64_t hidden[3] = {1, t, m->hidden_size}, mask[4] = {1, 1, t, m->settings.context_length};
+    int64_t per_layer[3] = {1, t, m->per_layer_inputs}, one = 1;
+    struct arch_inputs in = {0};
+    in.hidden_states = mil_build_input(b, "hidden_states", MIL_FP16, 3, hidden);
+    in.position_ids = mil_build_input(b, "position_ids", MIL_INT32, 1, &t);
+    in.causal_mask = mil_build_input(b, "causal_mask", MIL_FP16, 4, mask);
+    in.current_pos = mil_build_input(b, "current_pos", MIL_INT32, 1, &one);
+    if (m->per_layer_inputs > 0)
+        in.per_layer_inputs = mil_build_input(b, "per_layer_inputs", MIL_FP16, 3, per_layer);
+    return in;
+}
+
+bool arch_finish_function(struct mil_builder *b, struct mil_var *x, const char *name, struct err *e)
+{
+    if (x)
+        mil_build_rename(b, x, "output_hidden_states");
+    return mil_builder_finish(b, &x, 1, e) || err_wrap(e, "function %s", name);
 }
 
 static void describe_function(const struct arch_model *m, bool is_last, const struct arch_state *states,

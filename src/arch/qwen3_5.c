@@ -10,21 +10,15 @@
 
 enum { KV, GDN, CONV, N_STATES };
 
-static bool qwen3_5_matches(const char *model_type)
-{
-    static const char *const types[] = {"qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text"};
-    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
-        if (strcmp(model_type, types[i]) == 0)
-            return true;
-    }
-    return false;
-}
+static const char *const model_types[] = {"qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", NULL};
 
 static void fill_states(const struct arch_model *m, struct arch_state states[N_STATES])
 {
     const struct qwen3_5 *q = m->own;
     states[KV] = (struct arch_state){
-        "model_model_kv_cache_0", 4, {2 * q->n_full, q->n_kv_heads, m->settings.context_length, q->head_dim}};
+        "model_model_kv_cache_0",
+        4,
+        {2 * q->n_full, q->sizes.n_kv_heads, m->settings.context_length, q->sizes.head_dim}};
     states[GDN] = (struct arch_state){"model_model_gdn_state_0", 3, {q->n_linear * q->n_v, q->d_k, q->d_v}};
     states[CONV] =
         (struct arch_state){"model_model_conv_state_0", 3, {q->n_linear, q->kernel - 1, q->conv_dim}};
@@ -66,12 +60,12 @@ static const struct mil_value *query_part(struct mil_model *out, const struct qw
 {
     if (!t)
         return NULL;
-    int64_t rows = q->n_heads * q->head_dim, columns = t->rank == 2 ? t->shape[1] : 1;
+    int64_t rows = q->sizes.n_heads * q->sizes.head_dim, columns = t->rank == 2 ? t->shape[1] : 1;
     int64_t dims[4] = {rows, columns, 1, 1};
     struct arch_layout l = arch_layout_of(&t, rows, columns);
-    l.row_block = q->head_dim;
-    l.row_block_stride = 2 * q->head_dim * columns;
-    l.offset = is_gate ? q->head_dim * columns : 0;
+    l.row_block = q->sizes.head_dim;
+    l.row_block_stride = 2 * q->sizes.head_dim * columns;
+    l.offset = is_gate ? q->sizes.head_dim * columns : 0;
     l.transform = is_gate ? ARCH_HALVE : ARCH_KEEP;
     l.keep_fp16 = t->rank == 1;
     return arch_layout_weight(out, &l, t->rank == 2 ? 4 : 1, dims);
@@ -87,22 +81,22 @@ static struct norm_values make_norm(const struct arch_model *m, struct mil_model
     return v;
 }
 
-static struct full_values make_full(const struct arch_model *m, const struct qwen3_5_full *t,
+static struct full_values make_full(const struct arch_model *m, const struct st_tensor *const *t,
                                     struct mil_model *out)
 {
     const struct qwen3_5 *q = m->own;
-    return (struct full_values){.q = query_part(out, q, t->projection[QWEN3_5_Q], false),
-                                .gate = query_part(out, q, t->projection[QWEN3_5_Q], true),
-                                .k = arch_linear(out, t->projection[QWEN3_5_K], ARCH_KEEP),
-                                .v = arch_linear(out, t->projection[QWEN3_5_V], ARCH_KEEP),
-                                .o = arch_linear(out, t->projection[QWEN3_5_O], ARCH_KEEP),
-                                .q_bias = query_part(out, q, t->bias[QWEN3_5_Q], false),
-                                .gate_bias = query_part(out, q, t->bias[QWEN3_5_Q], true),
-                                .k_bias = arch_vector(out, t->bias[QWEN3_5_K], ARCH_KEEP),
-                                .v_bias = arch_vector(out, t->bias[QWEN3_5_V], ARCH_KEEP),
-                                .o_bias = arch_vector(out, t->bias[QWEN3_5_O], ARCH_KEEP),
-                                .q_norm = make_norm(m, out, t->q_norm),
-                                .k_norm = make_norm(m, out, t->k_norm)};
+    return (struct full_values){.q = query_part(out, q, t[DECODER_Q], false),
+                                .gate = query_part(out, q, t[DECODER_Q], true),
+                                .k = arch_linear(out, t[DECODER_K], ARCH_KEEP),
+                                .v = arch_linear(out, t[DECODER_V], ARCH_KEEP),
+                                .o = arch_linear(out, t[DECODER_O], ARCH_KEEP),
+                                .q_bias = query_part(out, q, t[DECODER_Q_BIAS], false),
+                                .gate_bias = query_part(out, q, t[DECODER_Q_BIAS], true),
+                                .k_bias = arch_vector(out, t[DECODER_K_BIAS], ARCH_KEEP),
+                                .v_bias = arch_vector(out, t[DECODER_V_BIAS], ARCH_KEEP),
+                                .o_bias = arch_vector(out, t[DECODER_O_BIAS], ARCH_KEEP),
+                                .q_norm = make_norm(m, out, t[DECODER_Q_NORM]),
+                                .k_norm = make_norm(m, out, t[DECODER_K_NORM])};
 }
 
 static void make_values(struct arch_model *m, int i_chunk, struct mil_model *out, struct chunk_values *c)
@@ -113,16 +107,16 @@ static void make_values(struct arch_model *m, int i_chunk, struct mil_model *out
     c->cos = arch_rope_table(out, &q->rope, false, m->settings.context_length);
     c->sin = arch_rope_table(out, &q->rope, true, m->settings.context_length);
     if (c->is_last)
-        c->norm = make_norm(m, out, q->norm);
+        c->norm = make_norm(m, out, m->ends.norm);
     c->chunked = qwen3_5_chunked_constants(qwen3_5_chunk_size(&m->settings), out);
     c->layers = ARENA_ARRAY(out->arena, struct layer_values, c->end - c->begin);
     for (int64_t i = c->begin; i < c->end; i++) {
         const struct qwen3_5_layer *t = &q->layers[i];
         struct layer_values *v = &c->layers[i - c->begin];
-        v->input_norm = make_norm(m, out, t->input_norm);
-        v->post_norm = make_norm(m, out, t->post_norm);
+        v->input_norm = make_norm(m, out, t->tensors[DECODER_INPUT_NORM]);
+        v->post_norm = make_norm(m, out, t->tensors[DECODER_MLP_NORM]);
         if (t->is_full)
-            v->full = make_full(m, &t->full, out);
+            v->full = make_full(m, t->tensors, out);
         else
             v->linear = qwen3_5_linear_values(m, &t->linear, out);
         v->mlp = qwen3_5_mlp_values(m, t, out);
@@ -141,8 +135,8 @@ struct layer_inputs {
 static struct mil_var *rms_norm(const struct qwen3_5 *c, struct mil_builder *b, struct mil_var *x,
                                 const struct norm_values *norm, const char *name)
 {
-    return norm->rest ? block_rms_norm_split(b, x, norm->weight, norm->rest, c->rms_norm_eps, name)
-                      : block_rms_norm(b, x, norm->weight, c->rms_norm_eps, name);
+    return norm->rest ? block_rms_norm_split(b, x, norm->weight, norm->rest, c->sizes.rms_norm_eps, name)
+                      : block_rms_norm(b, x, norm->weight, c->sizes.rms_norm_eps, name);
 }
 
 static struct mil_var *normed_heads(const struct qwen3_5 *c, struct mil_builder *b, int64_t i,
@@ -151,9 +145,9 @@ static struct mil_var *normed_heads(const struct qwen3_5 *c, struct mil_builder 
 {
     struct arena *a = mil_builder_arena(b);
     x = rms_norm(c, b, block_to_heads(b, x, n_heads), norm,
-                 qwen3_5_name(b, i, arena_printf(a, "self_attn_%s_norm", name)));
+                 arch_layer_name(b, i, arena_printf(a, "self_attn_%s_norm", name)));
     return block_rope(b, x, in->cos, in->sin, c->rotary_dim,
-                      qwen3_5_name(b, i, arena_printf(a, "self_attn_%s_rope", name)));
+                      arch_layer_name(b, i, arena_printf(a, "self_attn_%s_rope", name)));
 }
 
 static struct mil_var *build_full(const struct arch_model *m, struct mil_builder *b, int64_t i,
@@ -163,25 +157,25 @@ static struct mil_var *build_full(const struct arch_model *m, struct mil_builder
     const struct qwen3_5 *c = m->own;
     int64_t k_slot = c->layers[i].index, v_slot = c->n_full + k_slot;
     x = block_to_channels(b, x);
-    struct mil_var *q = block_linear(b, x, w->q, w->q_bias, qwen3_5_name(b, i, "self_attn_q_proj"));
+    struct mil_var *q = block_linear(b, x, w->q, w->q_bias, arch_layer_name(b, i, "self_attn_q_proj"));
     struct mil_var *gate =
-        block_linear(b, x, w->gate, w->gate_bias, qwen3_5_name(b, i, "self_attn_gate_proj"));
-    struct mil_var *k = block_linear(b, x, w->k, w->k_bias, qwen3_5_name(b, i, "self_attn_k_proj"));
-    struct mil_var *v = block_linear(b, x, w->v, w->v_bias, qwen3_5_name(b, i, "self_attn_v_proj"));
-    v = block_to_heads(b, v, c->n_kv_heads);
-    q = normed_heads(c, b, i, in, "q", q, c->n_heads, &w->q_norm);
-    k = normed_heads(c, b, i, in, "k", k, c->n_kv_heads, &w->k_norm);
+        block_linear(b, x, w->gate, w->gate_bias, arch_layer_name(b, i, "self_attn_gate_proj"));
+    struct mil_var *k = block_linear(b, x, w->k, w->k_bias, arch_layer_name(b, i, "self_attn_k_proj"));
+    struct mil_var *v = block_linear(b, x, w->v, w->v_bias, arch_layer_name(b, i, "self_attn_v_proj"));
+    v = block_to_heads(b, v, c->sizes.n_kv_heads);
+    q = normed_heads(c, b, i, in, "q", q, c->sizes.n_heads, &w->q_norm);
+    k = normed_heads(c, b, i, in, "k", k, c->sizes.n_kv_heads, &w->k_norm);
     block_write_rows(b, in->states[KV], k, k_slot, 0, in->position, false,
-                     qwen3_5_name(b, i, "k_cache_update"));
+                     arch_layer_name(b, i, "k_cache_update"));
     struct mil_var *cache = block_write_rows(b, in->states[KV], v, v_slot, 0, in->position, true,
-                                             qwen3_5_name(b, i, "v_cache_update"));
-    struct mil_var *keys = block_slice(b, cache, 0, k_slot, k_slot + 1, qwen3_5_name(b, i, "k_cache"));
-    struct mil_var *values = block_slice(b, cache, 0, v_slot, v_slot + 1, qwen3_5_name(b, i, "v_cache"));
-    struct mil_var *y = block_attention(b, q, keys, values, in->mask, 1.0 / sqrt((double)c->head_dim),
-                                        qwen3_5_name(b, i, "self_attn_values"));
+                                             arch_layer_name(b, i, "v_cache_update"));
+    struct mil_var *keys = block_slice(b, cache, 0, k_slot, k_slot + 1, arch_layer_name(b, i, "k_cache"));
+    struct mil_var *values = block_slice(b, cache, 0, v_slot, v_slot + 1, arch_layer_name(b, i, "v_cache"));
+    struct mil_var *y = block_attention(b, q, keys, values, in->mask, 1.0 / sqrt((double)c->sizes.head_dim),
+                                        arch_layer_name(b, i, "self_attn_values"));
     y = block_from_heads(b, y);
     y = block_binary(b, "mul", y, block_half_sigmoid(b, gate), NULL);
-    y = block_linear(b, y, w->o, w->o_bias, qwen3_5_name(b, i, "self_attn_o_proj"));
+    y = block_linear(b, y, w->o, w->o_bias, arch_layer_name(b, i, "self_attn_o_proj"));
     return block_from_channels(b, y, NULL);
 }
 
@@ -191,14 +185,14 @@ static struct mil_var *build_layer(const struct arch_model *m, const struct chun
 {
     const struct qwen3_5 *q = m->own;
     const struct layer_values *w = &c->layers[i - c->begin];
-    struct mil_var *y = rms_norm(q, b, x, &w->input_norm, qwen3_5_name(b, i, "input_layernorm"));
+    struct mil_var *y = rms_norm(q, b, x, &w->input_norm, arch_layer_name(b, i, "input_layernorm"));
     y = q->layers[i].is_full
             ? build_full(m, b, i, &w->full, in, y)
             : qwen3_5_build_linear(m, b, i, &w->linear, &c->chunked, y, in->states[GDN], in->states[CONV]);
     x = block_binary(b, "add", x, y, NULL);
-    y = rms_norm(q, b, x, &w->post_norm, qwen3_5_name(b, i, "post_attention_layernorm"));
+    y = rms_norm(q, b, x, &w->post_norm, arch_layer_name(b, i, "post_attention_layernorm"));
     return block_binary(b, "add", x, qwen3_5_build_mlp(m, b, i, &w->mlp, in->order, y),
-                        qwen3_5_name(b, i, "output"));
+                        arch_layer_name(b, i, "output"));
 }
 
 /* Reads of the states that none of these layers uses. */
@@ -221,26 +215,20 @@ static bool build_function(const struct arch_model *m, const struct chunk_values
 {
     const struct qwen3_5 *q = m->own;
     struct mil_builder *b = mil_builder_new(out, name, "CoreML8");
-    int64_t hidden_shape[3] = {1, t, m->hidden_size}, mask_shape[4] = {1, 1, t, m->settings.context_length};
-    int64_t one = 1;
-    struct layer_inputs in = {0};
-    struct mil_var *x = mil_build_input(b, "hidden_states", MIL_FP16, 3, hidden_shape);
-    struct mil_var *position_ids = mil_build_input(b, "position_ids", MIL_INT32, 1, &t);
-    in.mask = mil_build_input(b, "causal_mask", MIL_FP16, 4, mask_shape);
-    in.position = mil_build_input(b, "current_pos", MIL_INT32, 1, &one);
+    struct arch_inputs inputs = arch_build_inputs(m, b, t);
+    struct layer_inputs in = {.mask = inputs.causal_mask, .position = inputs.current_pos};
+    struct mil_var *x = inputs.hidden_states;
     for (int i = 0; i < N_STATES; i++)
         in.states[i] = mil_build_state(b, states[i].name, MIL_FP16, states[i].rank, states[i].shape);
-    in.cos = block_rope_rows(b, c->cos, position_ids, "rope_cos");
-    in.sin = block_rope_rows(b, c->sin, position_ids, "rope_sin");
+    in.cos = block_rope_rows(b, c->cos, inputs.position_ids, "rope_cos");
+    in.sin = block_rope_rows(b, c->sin, inputs.position_ids, "rope_sin");
     in.order = qwen3_5_expert_order(m, t, out);
     x = touch_unused(q, c, b, &in, x);
     for (int64_t i = c->begin; i < c->end && !mil_builder_failed(b); i++)
         x = build_layer(m, c, b, i, &in, x);
     if (c->is_last)
         x = rms_norm(q, b, block_last_row(b, x), &c->norm, "norm");
-    if (x)
-        mil_build_rename(b, x, "output_hidden_states");
-    return mil_builder_finish(b, &x, 1, e) || err_wrap(e, "function %s", name);
+    return arch_finish_function(b, x, name, e);
 }
 
 static bool qwen3_5_build_chunk(struct arch_model *m, int i_chunk, struct mil_model *out, struct err *e)
@@ -254,18 +242,6 @@ static bool qwen3_5_build_chunk(struct arch_model *m, int i_chunk, struct mil_mo
         return err_wrap(e, "chunk %d", i_chunk + 1);
     arch_describe_chunk(m, i_chunk, states, N_STATES, out);
     return true;
-}
-
-static bool qwen3_5_build_embeddings(struct arch_model *m, struct mil_model *out, struct err *e)
-{
-    const struct qwen3_5 *q = m->own;
-    return arch_build_embeddings(m, q->embeddings, out, e);
-}
-
-static bool qwen3_5_build_head(struct arch_model *m, struct mil_model *out, struct err *e)
-{
-    const struct qwen3_5 *q = m->own;
-    return arch_build_head(m, q->head, out, e);
 }
 
 /* ---- meta.yaml ---- */
@@ -311,10 +287,10 @@ static void qwen3_5_fill_meta(const struct arch_model *m, struct meta *meta)
 const struct arch_family arch_qwen3_5 = {
     .name = "qwen3_5",
     .default_prefix = "qwen35",
-    .matches = qwen3_5_matches,
+    .model_types = model_types,
     .open = qwen3_5_open,
-    .build_embeddings = qwen3_5_build_embeddings,
+    .build_embeddings = arch_build_embeddings,
     .build_chunk = qwen3_5_build_chunk,
-    .build_head = qwen3_5_build_head,
+    .build_head = arch_build_head,
     .fill_meta = qwen3_5_fill_meta,
 };

@@ -11,13 +11,6 @@
 
 #define QWEN3_5_KERNEL_MAX 64 /* taps of the convolution */
 
-enum { QWEN3_5_Q, QWEN3_5_K, QWEN3_5_V, QWEN3_5_O, QWEN3_5_PROJECTIONS };
-
-struct qwen3_5_full {
-    const struct st_tensor *projection[QWEN3_5_PROJECTIONS], *bias[QWEN3_5_PROJECTIONS]; /* bias: or NULL */
-    const struct st_tensor *q_norm, *k_norm;
-};
-
 struct qwen3_5_linear {
     const struct st_tensor *qkv, *z, *a, *b, *conv, *a_log, *dt_bias, *norm, *out;
 };
@@ -37,35 +30,26 @@ struct qwen3_5_experts {
 struct qwen3_5_layer {
     bool is_full;
     int64_t index; /* among the layers of its kind */
-    const struct st_tensor *input_norm, *post_norm;
-    struct qwen3_5_full full;     /* is_full */
-    struct qwen3_5_linear linear; /* else */
-    struct qwen3_5_gated mlp;     /* dense */
+    /* Norms; attention where is_full, whose Q gives a query and a gate for every head; the dense MLP. */
+    const struct st_tensor *tensors[DECODER_TENSORS];
+    struct qwen3_5_linear linear; /* not is_full */
     struct qwen3_5_experts experts;
 };
 
 struct qwen3_5 {
-    int64_t n_heads, n_kv_heads, head_dim, rotary_dim;
+    struct config_sizes sizes; /* intermediate_size: of the dense MLP */
+    int64_t rotary_dim;
     int64_t n_k, n_v, d_k, d_v, kernel, conv_dim; /* of the linear layers */
-    int64_t intermediate_size;                    /* dense */
     bool is_moe;
     int64_t n_experts, n_chosen, expert_size, shared_size;
     int64_t n_full, n_linear; /* layers, both at least 1 */
-    double rms_norm_eps;
-    bool attention_bias, tie_word_embeddings;
-    bool norms_hold_one; /* weights of norms are gains, not gains minus one */
+    bool norms_hold_one;      /* weights of norms are gains, not gains minus one */
     struct arch_rope rope;
-    const struct st_tensor *embeddings, *norm, *head;
     struct qwen3_5_layer *layers; /* [n_layers] */
 };
 
 /* Parses config.json and finds all tensors (qwen3_5_config.c). */
 bool qwen3_5_open(struct arch_model *m, struct err *e) MUST_CHECK;
-
-static inline const char *qwen3_5_name(struct mil_builder *b, int64_t layer, const char *what)
-{
-    return arena_printf(mil_builder_arena(b), "layers_%lld_%s", (long long)layer, what);
-}
 
 /* ---- gated delta rule (qwen3_5_linear.c) ---- */
 

@@ -7,60 +7,36 @@
 #include <string.h>
 #include "arch/qwen3_5.h"
 
-#define SIZE_MAX_ANY 16777216 /* of a hidden size or vocabulary; products of two stay far below int64 */
-#define HEADS_MAX 65536
 #define EXPERTS_MAX 2048 /* fp16 counts them exactly */
-
-static const char *const projection_names[QWEN3_5_PROJECTIONS] = {"q", "k", "v", "o"};
 
 /* ---- configuration ---- */
 
-static bool check_variants(const struct arch_model *m, const char *where, struct err *e)
+static bool check_variants(const struct arch_model *m, struct err *e)
 {
-    const char *activation = "silu";
     bool has_gate = true;
-    if (!json_get_string(m->text_config, "hidden_act", &activation, where, e) ||
-        !json_get_bool(m->text_config, "attn_output_gate", &has_gate, where, e))
+    if (!config_check_activation(&m->config, "hidden_act", "silu", "swish", e) ||
+        !json_get_bool(m->config.text, "attn_output_gate", &has_gate, m->config.path, e))
         return false;
-    if (strcmp(activation, "silu") != 0 && strcmp(activation, "swish") != 0)
-        return err_set(e, ERR_UNSUPPORTED, "%s: key hidden_act: expected silu, found \"%s\"", where,
-                       activation);
     return has_gate || err_set(e, ERR_UNSUPPORTED,
                                "%s: key attn_output_gate: attention of this family has an output gate, found "
                                "false",
-                               where);
+                               m->config.path);
 }
 
 /* The list of layer types wins over the interval that makes one. */
-static bool read_layer_types(struct arch_model *m, struct qwen3_5 *q, const char *where, struct err *e)
+static bool read_layer_types(struct arch_model *m, struct qwen3_5 *q, struct err *e)
 {
-    int64_t interval = 4, i = 0;
-    const cJSON *types = json_get(m->text_config, "layer_types");
-    bool has_list = types && !cJSON_IsNull(types);
-    if (!arch_get_size(m, m->text_config, "full_attention_interval", 10000, &interval, e))
+    static const char *const names[] = {"linear_attention", "full_attention"};
+    int *types = ARENA_ARRAY(m->arena, int, m->n_layers);
+    int64_t interval = 4;
+    bool given;
+    if (!config_get_size(&m->config, m->config.text, "full_attention_interval", 10000, &interval, e) ||
+        !config_get_layer_types(&m->config, names, 2, m->n_layers, types, &given, e))
         return false;
-    if (has_list && !cJSON_IsArray(types))
-        return err_set(e, ERR_FORMAT, "%s: key layer_types: expected an array, found %s", where,
-                       json_type_name(types));
     q->layers = ARENA_ARRAY(m->arena, struct qwen3_5_layer, m->n_layers);
-    for (const cJSON *t = has_list ? types->child : NULL; t; t = t->next, i++) {
-        const char *name = cJSON_IsString(t) ? t->valuestring : json_type_name(t);
-        bool is_full = strcmp(name, "full_attention") == 0;
-        if (!cJSON_IsString(t) || (!is_full && strcmp(name, "linear_attention") != 0))
-            return err_set(e, ERR_UNSUPPORTED,
-                           "%s: key layer_types: expected linear_attention or full_attention, found %s for "
-                           "layer %lld",
-                           where, name, (long long)i);
-        if (i < m->n_layers)
-            q->layers[i].is_full = is_full;
-    }
-    if (has_list && i != m->n_layers)
-        return err_set(e, ERR_FORMAT, "%s: key layer_types: expected %lld entries, found %lld", where,
-                       (long long)m->n_layers, (long long)i);
-    for (i = 0; i < m->n_layers; i++) {
+    for (int64_t i = 0; i < m->n_layers; i++) {
         struct qwen3_5_layer *l = &q->layers[i];
-        if (!has_list)
-            l->is_full = (i + 1) % interval == 0;
+        l->is_full = given ? types[i] == 1 : (i + 1) % interval == 0;
         l->index = l->is_full ? q->n_full++ : q->n_linear++;
     }
     if (q->n_full == 0 || q->n_linear == 0)
@@ -68,27 +44,21 @@ static bool read_layer_types(struct arch_model *m, struct qwen3_5 *q, const char
             e, ERR_UNSUPPORTED,
             "%s: key layer_types: expected layers of both types (the package has states for both), "
             "found only %s_attention",
-            where, q->n_full ? "full" : "linear");
+            m->config.path, q->n_full ? "full" : "linear");
     return true;
-}
-
-static bool check_multiple(const char *where, const char *key, int64_t value, const char *of, int64_t divisor,
-                           struct err *e)
-{
-    return value % divisor == 0 || err_set(e, ERR_FORMAT, "%s: %s %lld is not a multiple of %s %lld", where,
-                                           key, (long long)value, of, (long long)divisor);
 }
 
 static bool read_experts(struct arch_model *m, struct qwen3_5 *q, const char *where, struct err *e)
 {
-    const cJSON *c = m->text_config;
+    const cJSON *c = m->config.text;
     q->n_experts = 256;
     q->n_chosen = 8;
     q->expert_size = q->shared_size = 512;
-    if (!arch_get_size(m, c, "num_experts", EXPERTS_MAX, &q->n_experts, e) ||
-        !arch_get_size(m, c, "num_experts_per_tok", EXPERTS_MAX, &q->n_chosen, e) ||
-        !arch_get_size(m, c, "moe_intermediate_size", SIZE_MAX_ANY, &q->expert_size, e) ||
-        !arch_get_size(m, c, "shared_expert_intermediate_size", SIZE_MAX_ANY, &q->shared_size, e))
+    if (!config_get_size(&m->config, c, "num_experts", EXPERTS_MAX, &q->n_experts, e) ||
+        !config_get_size(&m->config, c, "num_experts_per_tok", EXPERTS_MAX, &q->n_chosen, e) ||
+        !config_get_size(&m->config, c, "moe_intermediate_size", CONFIG_SIZE_MAX, &q->expert_size, e) ||
+        !config_get_size(&m->config, c, "shared_expert_intermediate_size", CONFIG_SIZE_MAX, &q->shared_size,
+                         e))
         return false;
     return q->n_chosen <= q->n_experts ||
            err_set(e, ERR_FORMAT, "%s: num_experts_per_tok %lld is more than num_experts %lld", where,
@@ -97,17 +67,18 @@ static bool read_experts(struct arch_model *m, struct qwen3_5 *q, const char *wh
 
 static bool read_linear(struct arch_model *m, struct qwen3_5 *q, const char *where, struct err *e)
 {
-    const cJSON *c = m->text_config;
+    const cJSON *c = m->config.text;
     q->n_k = 16;
     q->n_v = 32;
     q->d_k = q->d_v = 128;
     q->kernel = 4;
-    if (!arch_get_size(m, c, "linear_num_key_heads", HEADS_MAX, &q->n_k, e) ||
-        !arch_get_size(m, c, "linear_num_value_heads", HEADS_MAX, &q->n_v, e) ||
-        !arch_get_size(m, c, "linear_key_head_dim", HEADS_MAX, &q->d_k, e) ||
-        !arch_get_size(m, c, "linear_value_head_dim", HEADS_MAX, &q->d_v, e) ||
-        !arch_get_size(m, c, "linear_conv_kernel_dim", QWEN3_5_KERNEL_MAX, &q->kernel, e) ||
-        !check_multiple(where, "linear_num_value_heads", q->n_v, "linear_num_key_heads", q->n_k, e))
+    if (!config_get_size(&m->config, c, "linear_num_key_heads", CONFIG_HEADS_MAX, &q->n_k, e) ||
+        !config_get_size(&m->config, c, "linear_num_value_heads", CONFIG_HEADS_MAX, &q->n_v, e) ||
+        !config_get_size(&m->config, c, "linear_key_head_dim", CONFIG_HEADS_MAX, &q->d_k, e) ||
+        !config_get_size(&m->config, c, "linear_value_head_dim", CONFIG_HEADS_MAX, &q->d_v, e) ||
+        !config_get_size(&m->config, c, "linear_conv_kernel_dim", QWEN3_5_KERNEL_MAX, &q->kernel, e) ||
+        !config_check_multiple(&m->config, "linear_num_value_heads", q->n_v, "linear_num_key_heads", q->n_k,
+                               e))
         return false;
     if (q->kernel < 2)
         return err_set(e, ERR_UNSUPPORTED, "%s: key linear_conv_kernel_dim: expected 2 to %d, found %lld",
@@ -117,45 +88,37 @@ static bool read_linear(struct arch_model *m, struct qwen3_5 *q, const char *whe
 }
 
 /* At the top of a wrapper or among its text settings; a published wrapper has it in both places. */
-static bool read_tying(const struct arch_model *m, struct qwen3_5 *q, const char *where, struct err *e)
+static bool read_tying(const struct config *c, bool *is_tied, struct err *e)
 {
-    return json_get_bool(m->text_config, "tie_word_embeddings", &q->tie_word_embeddings, where, e) &&
-           json_get_bool(m->config, "tie_word_embeddings", &q->tie_word_embeddings, where, e);
+    *is_tied = false;
+    return json_get_bool(c->text, "tie_word_embeddings", is_tied, c->path, e) &&
+           json_get_bool(c->top, "tie_word_embeddings", is_tied, c->path, e);
 }
 
-static bool read_config(struct arch_model *m, struct qwen3_5 *q, struct err *e)
+static bool read_config(struct arch_model *m, struct qwen3_5 *q, bool *is_tied, struct err *e)
 {
-    const cJSON *c = m->text_config;
-    const char *where = arch_config_path(m), *type = "";
-    if (!json_get_string(m->config, "model_type", &type, where, e))
+    struct config_sizes *s = &q->sizes;
+    const char *type;
+    if (!config_get_model_type(&m->config, &type, e))
         return false;
     q->is_moe = strncmp(type, "qwen3_5_moe", 11) == 0;
-    m->vocab_size = 248320;
-    m->hidden_size = q->is_moe ? 2048 : 4096;
-    m->n_layers = q->is_moe ? 40 : 32;
-    q->intermediate_size = 12288;
-    q->n_heads = 16;
-    q->n_kv_heads = q->is_moe ? 2 : 4;
-    q->head_dim = 256;
-    q->rms_norm_eps = 1e-6;
-    if (!arch_get_size(m, c, "vocab_size", SIZE_MAX_ANY, &m->vocab_size, e) ||
-        !arch_get_size(m, c, "hidden_size", SIZE_MAX_ANY, &m->hidden_size, e) ||
-        !arch_get_size(m, c, "num_hidden_layers", 10000, &m->n_layers, e) ||
-        !arch_get_size(m, c, "intermediate_size", SIZE_MAX_ANY, &q->intermediate_size, e) ||
-        !arch_get_size(m, c, "num_attention_heads", HEADS_MAX, &q->n_heads, e) ||
-        !arch_get_size(m, c, "num_key_value_heads", HEADS_MAX, &q->n_kv_heads, e) ||
-        !arch_get_size(m, c, "head_dim", HEADS_MAX, &q->head_dim, e) ||
-        !json_get_double(c, "rms_norm_eps", &q->rms_norm_eps, where, e) ||
-        !json_get_bool(c, "attention_bias", &q->attention_bias, where, e) || !read_tying(m, q, where, e) ||
-        !check_multiple(where, "num_attention_heads", q->n_heads, "num_key_value_heads", q->n_kv_heads, e))
+    *s = (struct config_sizes){.vocab_size = 248320,
+                               .hidden_size = q->is_moe ? 2048 : 4096,
+                               .n_layers = q->is_moe ? 40 : 32,
+                               .intermediate_size = 12288,
+                               .n_heads = 16,
+                               .n_kv_heads = q->is_moe ? 2 : 4,
+                               .head_dim = 256,
+                               .rms_norm_eps = 1e-6};
+    if (!config_get_sizes(&m->config, s, e) || !read_tying(&m->config, is_tied, e))
         return false;
-    if (!(q->rms_norm_eps >= 0 && q->rms_norm_eps < 1))
-        return err_set(e, ERR_FORMAT, "%s: key rms_norm_eps: expected a small positive number, found %g",
-                       where, q->rms_norm_eps);
-    return check_variants(m, where, e) && read_linear(m, q, where, e) &&
-           (!q->is_moe || read_experts(m, q, where, e)) &&
-           arch_read_partial_rope(m, q->head_dim, 0.25, &q->rotary_dim, &q->rope, e) &&
-           read_layer_types(m, q, where, e);
+    m->vocab_size = s->vocab_size;
+    m->hidden_size = s->hidden_size;
+    m->n_layers = s->n_layers;
+    return check_variants(m, e) && read_linear(m, q, m->config.path, e) &&
+           (!q->is_moe || read_experts(m, q, m->config.path, e)) &&
+           arch_read_partial_rope(m, s->head_dim, 0.25, &q->rotary_dim, &q->rope, e) &&
+           read_layer_types(m, q, e);
 }
 
 static bool check_chunk_size(const struct arch_settings *s, struct err *e)
@@ -205,23 +168,6 @@ static const struct st_tensor *vector(struct finder *f, const char *name, int64_
 static const struct st_tensor *matrix(struct finder *f, const char *name, int64_t rows, int64_t columns)
 {
     return find(f, name, 2, rows, columns, 0);
-}
-
-static void find_full(struct finder *f, const struct qwen3_5 *q, struct qwen3_5_full *t)
-{
-    int64_t h = f->m->hidden_size, width = q->n_heads * q->head_dim, kv_width = q->n_kv_heads * q->head_dim;
-    /* The query projection gives a query and a gate for every head. */
-    const int64_t rows[QWEN3_5_PROJECTIONS] = {2 * width, kv_width, kv_width, h},
-                  columns[QWEN3_5_PROJECTIONS] = {h, h, h, width};
-    for (int p = 0; p < QWEN3_5_PROJECTIONS; p++) {
-        char name[64];
-        snprintf(name, sizeof name, "self_attn.%s_proj.weight", projection_names[p]);
-        t->projection[p] = matrix(f, name, rows[p], columns[p]);
-        snprintf(name, sizeof name, "self_attn.%s_proj.bias", projection_names[p]);
-        t->bias[p] = q->attention_bias ? vector(f, name, rows[p]) : NULL;
-    }
-    t->q_norm = vector(f, "self_attn.q_norm.weight", q->head_dim);
-    t->k_norm = vector(f, "self_attn.k_norm.weight", q->head_dim);
 }
 
 /* [channels, 1, taps] as published, or [channels, taps, 1] as MLX keeps it. */
@@ -290,37 +236,32 @@ static void find_experts(struct finder *f, const struct qwen3_5 *q, struct qwen3
 static bool find_layer(struct arch_model *m, const struct qwen3_5 *q, int64_t i, struct err *e)
 {
     struct qwen3_5_layer *l = &q->layers[i];
+    const struct config_sizes *s = &q->sizes;
+    int64_t width = s->n_heads * s->head_dim;
+    /* The query projection gives a query and a gate for every head. */
+    const int64_t sizes[DECODER_SIZES] = {
+        [DECODER_HIDDEN] = m->hidden_size, [DECODER_QUERY] = 2 * width,
+        [DECODER_HEADS] = width,           [DECODER_KV] = s->n_kv_heads * s->head_dim,
+        [DECODER_HEAD] = s->head_dim,      [DECODER_INNER] = s->intermediate_size};
+    unsigned parts = q->is_moe ? 0 : DECODER_MLP;
     struct finder f = {.m = m, .layer = i, .ok = true, .e = e};
-    l->input_norm = vector(&f, "input_layernorm.weight", m->hidden_size);
-    l->post_norm = vector(&f, "post_attention_layernorm.weight", m->hidden_size);
     if (l->is_full)
-        find_full(&f, q, &l->full);
-    else
+        parts |= DECODER_ATTENTION | DECODER_KEYS | DECODER_HEAD_NORMS;
+    if (l->is_full && s->attention_bias)
+        parts |= DECODER_QKV_BIAS | DECODER_OUTPUT_BIAS;
+    if (!arch_find_layer(m, i, parts, sizes, l->tensors, e))
+        return false;
+    if (!l->is_full)
         find_linear(&f, q, &l->linear);
     if (q->is_moe)
         find_experts(&f, q, &l->experts);
-    else
-        find_gated(&f, "mlp", q->intermediate_size, &l->mlp);
     return f.ok;
 }
 
-static bool find_tensors(struct arch_model *m, struct qwen3_5 *q, struct err *e)
+static bool find_tensors(struct arch_model *m, struct qwen3_5 *q, bool is_tied, struct err *e)
 {
-    int64_t table[2] = {m->vocab_size, m->hidden_size};
-    q->embeddings = arch_require_tensor(m, "model.embed_tokens.weight", 2, table, e);
-    if (!q->embeddings)
+    if (!arch_find_ends(m, is_tied, e))
         return false;
-    q->norm = arch_require_tensor(m, "model.norm.weight", 1, &m->hidden_size, e);
-    if (!q->norm)
-        return false;
-    /* A stored head is used whatever tie_word_embeddings says. */
-    q->head = q->embeddings;
-    if (!q->tie_word_embeddings || arch_has_tensor(m, "lm_head.weight")) {
-        q->head = arch_require_tensor(m, "lm_head.weight", 2, table, e);
-        if (!q->head)
-            return q->tie_word_embeddings ? false
-                                          : err_wrap(e, "the embeddings are not tied (tie_word_embeddings)");
-    }
     for (int64_t i = 0; i < m->n_layers; i++) {
         if (!find_layer(m, q, i, e))
             return false;
@@ -336,8 +277,8 @@ static bool judge_norms(struct arch_model *m, struct qwen3_5 *q, struct err *e)
     bool is_mlx_layout = false;
     for (int64_t i = 0; i < m->n_layers; i++) {
         const struct qwen3_5_layer *l = &q->layers[i];
-        norms[2 * i] = l->input_norm;
-        norms[2 * i + 1] = l->post_norm;
+        norms[2 * i] = l->tensors[DECODER_INPUT_NORM];
+        norms[2 * i + 1] = l->tensors[DECODER_MLP_NORM];
         if (!l->is_full)
             inner[l->index] = l->linear.norm;
         is_mlx_layout = is_mlx_layout || (!l->is_full && l->linear.conv->shape[2] == 1);
@@ -351,8 +292,9 @@ bool qwen3_5_open(struct arch_model *m, struct err *e)
     struct qwen3_5 *q = ARENA_NEW(m->arena, struct qwen3_5);
     m->own = q;
     m->knows_exact_norms = true;
-    if (!read_config(m, q, e))
+    bool is_tied;
+    if (!read_config(m, q, &is_tied, e))
         return false;
     m->knows_exact_topk = q->is_moe;
-    return check_chunk_size(&m->settings, e) && find_tensors(m, q, e) && judge_norms(m, q, e);
+    return check_chunk_size(&m->settings, e) && find_tensors(m, q, is_tied, e) && judge_norms(m, q, e);
 }

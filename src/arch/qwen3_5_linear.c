@@ -164,7 +164,7 @@ struct layer_context {
 
 static const char *name_of(const struct layer_context *c, const char *what)
 {
-    return qwen3_5_name(c->b, c->layer, what);
+    return arch_layer_name(c->b, c->layer, what);
 }
 
 /* Causal convolution over the last rows and these, as K products and sums that are the same for any number of
@@ -317,7 +317,7 @@ static struct mil_var *finish(const struct layer_context *c, const struct qwen3_
     const struct qwen3_5 *q = c->q;
     int64_t heads_dims[4] = {1, c->tokens, q->n_v, q->d_v}, row_dims[3] = {1, c->tokens, q->n_v * q->d_v};
     double scale = query_scale(q->d_k) * pow((double)q->d_k, 1.5);
-    y = block_rms_norm(b, swap_middle(b, y, NULL), w->norm, q->rms_norm_eps * scale * scale,
+    y = block_rms_norm(b, swap_middle(b, y, NULL), w->norm, q->sizes.rms_norm_eps * scale * scale,
                        name_of(c, "linear_attn_norm"));
     struct mil_var *z = block_linear(b, x, w->z, NULL, name_of(c, "linear_attn_in_proj_z"));
     z = block_silu(b, block_reshape(b, block_from_channels(b, z, NULL), 4, heads_dims, NULL));

@@ -73,7 +73,9 @@ struct qwen3_5_mlp_values qwen3_5_mlp_values(const struct arch_model *m, const s
     const struct qwen3_5 *q = m->own;
     struct qwen3_5_mlp_values v = {0};
     if (!q->is_moe) {
-        v.gated = gated_values(out, &t->mlp);
+        const struct qwen3_5_gated dense = {
+            .gate = t->tensors[DECODER_GATE], .up = t->tensors[DECODER_UP], .down = t->tensors[DECODER_DOWN]};
+        v.gated = gated_values(out, &dense);
         return v;
     }
     const struct qwen3_5_experts *x = &t->experts;
@@ -104,9 +106,9 @@ static struct mil_var *gated_hidden(struct mil_builder *b, int64_t layer, const 
 {
     struct arena *a = mil_builder_arena(b);
     struct mil_var *gate =
-        block_linear(b, x, w->gate, NULL, qwen3_5_name(b, layer, arena_printf(a, "%s_gate_proj", name)));
+        block_linear(b, x, w->gate, NULL, arch_layer_name(b, layer, arena_printf(a, "%s_gate_proj", name)));
     struct mil_var *up =
-        block_linear(b, x, w->up, NULL, qwen3_5_name(b, layer, arena_printf(a, "%s_up_proj", name)));
+        block_linear(b, x, w->up, NULL, arch_layer_name(b, layer, arena_printf(a, "%s_up_proj", name)));
     return block_binary(b, "mul", block_silu(b, gate), up, NULL);
 }
 
@@ -114,7 +116,7 @@ static struct mil_var *gated(struct mil_builder *b, int64_t layer, const char *n
                              const struct qwen3_5_gated_values *w, struct mil_var *x)
 {
     return block_linear(b, gated_hidden(b, layer, name, w, x), w->down, NULL,
-                        qwen3_5_name(b, layer, arena_printf(mil_builder_arena(b), "%s_down_proj", name)));
+                        arch_layer_name(b, layer, arena_printf(mil_builder_arena(b), "%s_down_proj", name)));
 }
 
 /* probability [1, E, 1, T] -> those not below the k-th largest of each token, as a bool. k - 1 rounds take away the
@@ -177,16 +179,16 @@ static struct mil_var *expert_group(struct mil_builder *b, const struct qwen3_5 
         weights = block_slice(b, weights, 1, begin, begin + n, NULL);
     h = block_reshape(b, block_binary(b, "mul", h, weights, NULL), 4, together, NULL);
     return block_linear(b, h, g->down, NULL,
-                        qwen3_5_name(b, layer, arena_printf(mil_builder_arena(b), "%s_down_proj", name)));
+                        arch_layer_name(b, layer, arena_printf(mil_builder_arena(b), "%s_down_proj", name)));
 }
 
 static struct mil_var *experts(struct mil_builder *b, const struct qwen3_5 *q, int64_t layer,
                                const struct qwen3_5_mlp_values *w, const struct mil_value *order,
                                struct mil_var *x)
 {
-    struct mil_var *router = block_linear(b, x, w->router, NULL, qwen3_5_name(b, layer, "mlp_router"));
+    struct mil_var *router = block_linear(b, x, w->router, NULL, arch_layer_name(b, layer, "mlp_router"));
     struct mil_var *weights = top_weights(b, q->n_chosen, block_softmax(b, router, 1), order,
-                                          qwen3_5_name(b, layer, "mlp_router_weights"));
+                                          arch_layer_name(b, layer, "mlp_router_weights"));
     struct mil_var *y = NULL;
     for (int i = 0; i < w->n_groups && !mil_builder_failed(b); i++) {
         struct mil_var *part = expert_group(b, q, layer, i, w, x, weights);
@@ -194,7 +196,7 @@ static struct mil_var *experts(struct mil_builder *b, const struct qwen3_5 *q, i
     }
     struct mil_var *shared = gated(b, layer, "mlp_shared_expert", &w->gated, x);
     struct mil_var *gate =
-        block_linear(b, x, w->shared_gate, NULL, qwen3_5_name(b, layer, "mlp_shared_expert_gate"));
+        block_linear(b, x, w->shared_gate, NULL, arch_layer_name(b, layer, "mlp_shared_expert_gate"));
     return block_binary(b, "add", y, block_binary(b, "mul", shared, block_half_sigmoid(b, gate), NULL), NULL);
 }
 

@@ -153,3 +153,13 @@ const struct mil_value *arch_linear(struct mil_model *out, const struct st_tenso
     l.transform = how;
     return arch_layout_weight(out, &l, 4, dims);
 }
+
+void arch_layer_values(struct mil_model *out, const struct st_tensor *const tensors[DECODER_TENSORS],
+                       const struct mil_value *values[DECODER_TENSORS])
+{
+    for (int i = 0; i < DECODER_TENSORS; i++) {
+        bool is_linear = tensors[i] && tensors[i]->rank == 2;
+        values[i] =
+            is_linear ? arch_linear(out, tensors[i], ARCH_KEEP) : arch_vector(out, tensors[i], ARCH_KEEP);
+    }
+}

@@ -141,7 +141,7 @@ static bool open_checkpoint(struct conversion *c, struct err *e)
 
 static void warn_about_context(const struct conversion *c)
 {
-    const cJSON *positions = json_get(c->model->text_config, "max_position_embeddings");
+    const cJSON *positions = json_get(c->model->config.text, "max_position_embeddings");
     double length = (double)c->model->settings.context_length;
     if (cJSON_IsNumber(positions) && positions->valuedouble < length)
         log_warn(c->options->log, "context length %.0f is beyond what the model was made for (%.0f)", length,

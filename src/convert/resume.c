@@ -50,7 +50,7 @@ bool convert_work_key(char key[17], const struct convert_options *o, const struc
 {
     const struct arch_settings *s = &m->settings;
     struct buf b;
-    char *real = realpath(o->checkpoint, NULL), *config = cJSON_PrintUnformatted(m->config);
+    char *real = realpath(o->checkpoint, NULL), *config = cJSON_PrintUnformatted(m->config.top);
     uint8_t digest[32];
     buf_init(&b, KEY_BYTES_MAX);
     buf_printf(&b, "milkit %s\n%s\n%s\n%s\n", o->version ? o->version : "", real ? real : o->checkpoint,

@@ -17,7 +17,7 @@ from pathlib import Path
 ALLOWED = set("""
 arch_layout_weight arch_linear arch_rope_table arch_vector arch_weight conv_tap decay_rate expert_columns expert_rows make_norm
 mask_constant query_part mil_value_new mil_value_new_string mil_value_new_weight
-gemma4_name layer_name name_of number_text qwen3_5_name suffixed mil_builder_arena
+arch_layer_name name_of number_text suffixed mil_builder_arena
 engine_state_get op_at type_of value_list value_tuple
 """.split())
 KEYWORDS = {"if", "while", "for", "switch", "return", "sizeof", "do", "else", "case"}

@@ -10,8 +10,7 @@ static bool read_rope(const char *text, int64_t head_dim, struct arena *arena, s
     if (!json_parse(&config, text, strlen(text), "config", e))
         return false;
     struct arch_model m = {.family = &arch_qwen3, .arena = arena, .checkpoint = "x"};
-    m.config = m.text_config = config;
-    bool ok = arch_read_rope(&m, head_dim, r, e);
+    bool ok = config_set(&m.config, config, "x/config.json", e) && arch_read_rope(&m, head_dim, r, e);
     cJSON_Delete(config);
     return ok;
 }
