@@ -15,18 +15,11 @@
 #include <string.h>
 #include "reference/reference_internal.h"
 
-#define SIZE_LIMIT 16777216 /* of any width; products of two of them are far from overflow */
-
-enum { Q, K, V, O, N_PROJECTIONS };
-
 struct layer {
     bool is_global, is_shared;
     int64_t source; /* the layer whose keys and values it reads */
     int64_t head_dim, n_kv_heads, intermediate_size;
-    const float *input_norm, *post_attention_norm, *pre_mlp_norm, *post_mlp_norm, *per_layer_norm;
-    const float *q_norm, *k_norm, *scalar; /* k_norm: NULL when shared */
-    const struct st_tensor *projection[N_PROJECTIONS], *gate, *up, *down;
-    const struct st_tensor *per_layer_gate, *per_layer_projection;
+    struct reference_layer tensors; /* K, V, K_NORM: NULL when shared */
 };
 
 struct gemma4 {
@@ -36,7 +29,7 @@ struct gemma4 {
     int64_t max_head_dim, max_kv_width, max_intermediate;
     float eps;
     struct reference_rope rope[2]; /* local, global; pairs that do not turn have frequency 0 */
-    const struct st_tensor *embeddings, *per_layer_table, *model_projection;
+    const struct st_tensor *per_layer_table, *model_projection;
     const float *norm, *projection_norm;
     struct layer *layers; /* [n_layers] */
 };
@@ -54,10 +47,7 @@ struct work {
     float *scores;                /* [n_threads, capacity] */
 };
 
-static bool matches(const char *model_type)
-{
-    return strcmp(model_type, "gemma4") == 0 || strcmp(model_type, "gemma4_text") == 0;
-}
+static const char *const model_types[] = {"gemma4", "gemma4_text", NULL};
 
 /* ---- settings ---- */
 
@@ -65,45 +55,29 @@ static bool check_variants(const struct reference *r, struct err *e)
 {
     static const char *const refused[] = {"attention_k_eq_v", "enable_moe_block",
                                           "use_bidirectional_attention", "attention_bias"};
-    const cJSON *config = r->parts->text;
-    const char *where = r->parts->config_path, *activation = "gelu_pytorch_tanh";
+    const cJSON *config = r->parts->config.text;
+    const char *where = r->parts->config.path;
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
         const cJSON *item = json_get(config, refused[i]);
         if (item && !cJSON_IsNull(item) && !cJSON_IsFalse(item))
             return err_set(e, ERR_UNSUPPORTED, "%s: key %s: the reference knows only models without it",
                            where, refused[i]);
     }
-    if (!json_get_string(config, "hidden_activation", &activation, where, e))
-        return false;
-    return strcmp(activation, "gelu_pytorch_tanh") == 0 ||
-           err_set(e, ERR_UNSUPPORTED,
-                   "%s: key hidden_activation: the reference knows only gelu_pytorch_tanh, found \"%s\"",
-                   where, activation);
+    return config_check_activation(&r->parts->config, "hidden_activation", "gelu_pytorch_tanh", NULL, e);
 }
 
 static bool read_types(struct reference *r, struct gemma4 *g, int64_t n_shared, struct err *e)
 {
-    const char *where = r->parts->config_path;
-    const cJSON *types = json_get(r->parts->text, "layer_types");
+    const char *where = r->parts->config.path;
+    static const char *const names[] = {"sliding_attention", "full_attention"};
+    int *types = ARENA_ARRAY(r->parts->arena, int, r->n_layers);
     int64_t last[2] = {-1, -1}, first_shared = r->n_layers - n_shared;
-    bool listed = cJSON_IsArray(types);
-    if (listed && cJSON_GetArraySize(types) != r->n_layers)
-        return err_set(e, ERR_FORMAT, "%s: key layer_types: expected %lld entries, found %d", where,
-                       (long long)r->n_layers, cJSON_GetArraySize(types));
-    const cJSON *t = listed ? types->child : NULL;
+    bool given;
+    if (!config_get_layer_types(&r->parts->config, names, 2, r->n_layers, types, &given, e))
+        return false;
     for (int64_t i = 0; i < r->n_layers; i++) {
         struct layer *l = &g->layers[i];
-        const char *type = (i + 1) % 6 == 0 ? "full_attention" : "sliding_attention";
-        if (listed) {
-            type = cJSON_IsString(t) ? t->valuestring : json_type_name(t);
-            t = t->next;
-        }
-        l->is_global = strcmp(type, "full_attention") == 0;
-        if (!l->is_global && strcmp(type, "sliding_attention") != 0)
-            return err_set(e, ERR_UNSUPPORTED,
-                           "%s: key layer_types: the reference knows sliding_attention and full_attention, "
-                           "found %s",
-                           where, type);
+        l->is_global = given ? types[i] == 1 : (i + 1) % 6 == 0;
         /* whatever the list says */
         l->is_global = l->is_global || i == r->n_layers - 1;
         l->is_shared = i >= first_shared;
@@ -122,12 +96,12 @@ static bool read_types(struct reference *r, struct gemma4 *g, int64_t n_shared, 
 /* Sizes of each layer: by its type, or as per_layer_config says, which replaces global_head_dim. */
 static bool read_layer_sizes(struct reference *r, struct gemma4 *g, bool double_wide, struct err *e)
 {
-    const char *where = r->parts->config_path;
-    const cJSON *config = r->parts->text, *per_layer = json_get(config, "per_layer_config");
+    const char *where = r->parts->config.path;
+    const cJSON *config = r->parts->config.text, *per_layer = json_get(config, "per_layer_config");
     int64_t local_dim = 256, global_dim = 512, n_kv_heads = 4;
-    if (!reference_get_size(r, "head_dim", 65536, &local_dim, e) ||
-        !reference_get_size(r, "num_key_value_heads", 65536, &n_kv_heads, e) ||
-        !reference_get_size(r, "global_head_dim", 65536, &global_dim, e))
+    if (!reference_get_size(r, "head_dim", CONFIG_HEADS_MAX, &local_dim, e) ||
+        !reference_get_size(r, "num_key_value_heads", CONFIG_HEADS_MAX, &n_kv_heads, e) ||
+        !reference_get_size(r, "global_head_dim", CONFIG_HEADS_MAX, &global_dim, e))
         return false;
     for (int64_t i = 0; i < r->n_layers; i++) {
         struct layer *l = &g->layers[i];
@@ -140,7 +114,7 @@ static bool read_layer_sizes(struct reference *r, struct gemma4 *g, bool double_
             !json_get_int(own, "num_key_value_heads", &l->n_kv_heads, where, e))
             return false;
         l->intermediate_size = g->intermediate_size * (double_wide && l->is_shared ? 2 : 1);
-        if (l->head_dim < 2 || l->head_dim > 65536 || l->head_dim % 2 != 0 || l->n_kv_heads < 1 ||
+        if (l->head_dim < 2 || l->head_dim > CONFIG_HEADS_MAX || l->head_dim % 2 != 0 || l->n_kv_heads < 1 ||
             l->n_kv_heads > g->n_heads || g->n_heads % l->n_kv_heads != 0)
             return err_set(e, ERR_FORMAT, "%s: layer %lld: %lld heads on %lld key heads of %lld do not fit",
                            where, (long long)i, (long long)g->n_heads, (long long)l->n_kv_heads,
@@ -163,9 +137,9 @@ static bool read_layer_sizes(struct reference *r, struct gemma4 *g, bool double_
 /* Frequencies of all pairs of a head: those beyond the turning part are 0, as in the published code. */
 static bool read_rope(struct reference *r, struct gemma4 *g, bool is_global, struct err *e)
 {
-    const char *where = r->parts->config_path;
+    const char *where = r->parts->config.path;
     const char *name = is_global ? "full_attention" : "sliding_attention";
-    const cJSON *all = json_get(r->parts->text, "rope_parameters");
+    const cJSON *all = json_get(r->parts->config.text, "rope_parameters");
     bool given = all && !cJSON_IsNull(all);
     const cJSON *own = given ? json_get(all, name) : NULL;
     const char *type = given || !is_global ? "default" : "proportional";
@@ -216,28 +190,28 @@ static bool read_placeholders(struct reference *r, struct gemma4 *g, struct err 
 {
     static const char *const keys[] = {"image_token_id", "audio_token_id", "video_token_id"};
     static const int64_t defaults[] = {258880, 258881, 258884};
-    const cJSON *config = r->parts->config;
+    const cJSON *config = r->parts->config.top;
     for (int k = 0; k < 3; k++) {
         const cJSON *id = json_get(config, keys[k]);
-        g->placeholder[k] = r->parts->text == config || (id && cJSON_IsNull(id)) ? -1 : defaults[k];
+        g->placeholder[k] = r->parts->config.text == config || (id && cJSON_IsNull(id)) ? -1 : defaults[k];
         if (g->placeholder[k] >= 0 &&
-            !json_get_int(config, keys[k], &g->placeholder[k], r->parts->config_path, e))
+            !json_get_int(config, keys[k], &g->placeholder[k], r->parts->config.path, e))
             return false;
     }
-    if (!json_get_int(r->parts->text, "pad_token_id", &g->padding, r->parts->config_path, e))
+    if (!json_get_int(r->parts->config.text, "pad_token_id", &g->padding, r->parts->config.path, e))
         return false;
     for (int k = 0; k < 3; k++)
         if (g->placeholder[k] >= 0 && g->placeholder[k] < r->vocab_size &&
             (g->padding < 0 || g->padding >= r->vocab_size))
             return err_set(e, ERR_FORMAT, "%s: text_config.pad_token_id: %lld is no id of the vocabulary",
-                           r->parts->config_path, (long long)g->padding);
+                           r->parts->config.path, (long long)g->padding);
     return true;
 }
 
 static bool read_settings(struct reference *r, struct gemma4 *g, bool *tied, struct err *e)
 {
-    const cJSON *config = r->parts->text;
-    const char *where = r->parts->config_path;
+    const cJSON *config = r->parts->config.text;
+    const char *where = r->parts->config.path;
     double eps = 1e-6, cap = 0;
     int64_t n_shared = 0;
     bool double_wide = false;
@@ -250,26 +224,26 @@ static bool read_settings(struct reference *r, struct gemma4 *g, bool *tied, str
     g->window = 512;
     g->per_layer_size = 256;
     *tied = true;
-    if (!reference_get_size(r, "vocab_size", SIZE_LIMIT, &r->vocab_size, e) ||
-        !reference_get_size(r, "hidden_size", SIZE_LIMIT, &r->hidden_size, e) ||
+    if (!reference_get_size(r, "vocab_size", CONFIG_SIZE_MAX, &r->vocab_size, e) ||
+        !reference_get_size(r, "hidden_size", CONFIG_SIZE_MAX, &r->hidden_size, e) ||
         !reference_get_size(r, "num_hidden_layers", 10000, &r->n_layers, e) ||
         !reference_get_size(r, "max_position_embeddings", INT32_MAX, &r->max_positions, e) ||
-        !reference_get_size(r, "intermediate_size", SIZE_LIMIT / 2, &g->intermediate_size, e) ||
-        !reference_get_size(r, "num_attention_heads", 65536, &g->n_heads, e) ||
-        !reference_get_size(r, "sliding_window", SIZE_LIMIT, &g->window, e) ||
-        !reference_get_size(r, "hidden_size_per_layer_input", 65536, &g->per_layer_size, e) ||
+        !reference_get_size(r, "intermediate_size", CONFIG_SIZE_MAX / 2, &g->intermediate_size, e) ||
+        !reference_get_size(r, "num_attention_heads", CONFIG_HEADS_MAX, &g->n_heads, e) ||
+        !reference_get_size(r, "sliding_window", CONFIG_SIZE_MAX, &g->window, e) ||
+        !reference_get_size(r, "hidden_size_per_layer_input", CONFIG_HEADS_MAX, &g->per_layer_size, e) ||
         !json_get_int(config, "num_kv_shared_layers", &n_shared, where, e) ||
         !json_get_bool(config, "use_double_wide_mlp", &double_wide, where, e) ||
-        !json_get_double(config, "rms_norm_eps", &eps, where, e) ||
+        !config_get_epsilon(&r->parts->config, &eps, e) ||
         !json_get_double(config, "final_logit_softcapping", &cap, where, e) ||
-        !json_get_bool(r->parts->config, "tie_word_embeddings", tied, where, e))
+        !json_get_bool(r->parts->config.top, "tie_word_embeddings", tied, where, e))
         return false;
     if (n_shared < 0 || n_shared >= r->n_layers)
         return err_set(e, ERR_FORMAT, "%s: key num_kv_shared_layers: expected 0 to %lld, found %lld", where,
                        (long long)r->n_layers - 1, (long long)n_shared);
-    if (!(eps >= 0 && eps < 1) || !(isfinite(cap) && cap >= 0))
-        return err_set(e, ERR_FORMAT, "%s: keys rms_norm_eps, final_logit_softcapping: found %g and %g",
-                       where, eps, cap);
+    if (!(isfinite(cap) && cap >= 0))
+        return err_set(e, ERR_FORMAT, "%s: key final_logit_softcapping: expected 0 or more, found %g", where,
+                       cap);
     g->eps = (float)eps;
     r->parts->softcap = (float)cap;
     g->layers = ARENA_ARRAY(r->parts->arena, struct layer, r->n_layers);
@@ -279,49 +253,20 @@ static bool read_settings(struct reference *r, struct gemma4 *g, bool *tied, str
 
 /* ---- tensors ---- */
 
-static bool weight(struct reference *r, const char *prefix, const char *name, int64_t rows, int64_t columns,
-                   const struct st_tensor **out, struct err *e)
-{
-    char full[128];
-    snprintf(full, sizeof full, "%s%s.weight", prefix, name);
-    return reference_require(r, full, rows, columns, out, e);
-}
-
-static bool vector(struct reference *r, const char *prefix, const char *name, int64_t n, const float **out,
-                   struct err *e)
-{
-    char full[128];
-    snprintf(full, sizeof full, "%s%s", prefix, name);
-    return reference_require_vector(r, full, n, out, e);
-}
-
 static bool find_layer(struct reference *r, const struct gemma4 *g, int64_t i, struct err *e)
 {
     struct layer *l = &g->layers[i];
-    static const char *const names[] = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
-                                        "self_attn.o_proj"};
-    int64_t h = r->hidden_size, width = g->n_heads * l->head_dim, kv_width = l->n_kv_heads * l->head_dim;
-    int64_t n = l->intermediate_size;
-    const int64_t rows[] = {width, kv_width, kv_width, h}, columns[] = {h, h, h, width};
-    char prefix[64];
-    snprintf(prefix, sizeof prefix, "model.layers.%lld.", (long long)i);
-    for (int p = 0; p < N_PROJECTIONS; p++)
-        if (!(l->is_shared && (p == K || p == V)) &&
-            !weight(r, prefix, names[p], rows[p], columns[p], &l->projection[p], e))
-            return false;
-    return (l->is_shared || vector(r, prefix, "self_attn.k_norm.weight", l->head_dim, &l->k_norm, e)) &&
-           vector(r, prefix, "self_attn.q_norm.weight", l->head_dim, &l->q_norm, e) &&
-           vector(r, prefix, "input_layernorm.weight", h, &l->input_norm, e) &&
-           vector(r, prefix, "post_attention_layernorm.weight", h, &l->post_attention_norm, e) &&
-           vector(r, prefix, "pre_feedforward_layernorm.weight", h, &l->pre_mlp_norm, e) &&
-           vector(r, prefix, "post_feedforward_layernorm.weight", h, &l->post_mlp_norm, e) &&
-           vector(r, prefix, "post_per_layer_input_norm.weight", h, &l->per_layer_norm, e) &&
-           vector(r, prefix, "layer_scalar", 1, &l->scalar, e) &&
-           weight(r, prefix, "mlp.gate_proj", n, h, &l->gate, e) &&
-           weight(r, prefix, "mlp.up_proj", n, h, &l->up, e) &&
-           weight(r, prefix, "mlp.down_proj", h, n, &l->down, e) &&
-           weight(r, prefix, "per_layer_input_gate", g->per_layer_size, h, &l->per_layer_gate, e) &&
-           weight(r, prefix, "per_layer_projection", h, g->per_layer_size, &l->per_layer_projection, e);
+    const int64_t sizes[DECODER_SIZES] = {[DECODER_ONE] = 1,
+                                          [DECODER_HIDDEN] = r->hidden_size,
+                                          [DECODER_QUERY] = g->n_heads * l->head_dim,
+                                          [DECODER_HEADS] = g->n_heads * l->head_dim,
+                                          [DECODER_KV] = l->n_kv_heads * l->head_dim,
+                                          [DECODER_HEAD] = l->head_dim,
+                                          [DECODER_INNER] = l->intermediate_size,
+                                          [DECODER_PER_LAYER] = g->per_layer_size};
+    unsigned parts =
+        DECODER_ATTENTION | DECODER_HEAD_NORMS | DECODER_POST_NORMS | DECODER_MLP | DECODER_PER_LAYER_INPUTS;
+    return reference_find_layer(r, i, parts | (l->is_shared ? 0 : DECODER_KEYS), sizes, &l->tensors, e);
 }
 
 static bool open_gemma4(struct reference *r, struct err *e)
@@ -334,24 +279,21 @@ static bool open_gemma4(struct reference *r, struct err *e)
     if (!read_settings(r, g, &tied, e))
         return false;
     n_table_rows = r->vocab_size;
-    if (!reference_get_size(r, "vocab_size_per_layer_input", SIZE_LIMIT, &n_table_rows, e))
+    if (!reference_get_size(r, "vocab_size_per_layer_input", CONFIG_SIZE_MAX, &n_table_rows, e))
         return false;
     if (n_table_rows < r->vocab_size)
         return err_set(e, ERR_UNSUPPORTED,
                        "%s: key vocab_size_per_layer_input: expected at least %lld, found %lld",
-                       p->config_path, (long long)r->vocab_size, (long long)n_table_rows);
+                       p->config.path, (long long)r->vocab_size, (long long)n_table_rows);
     int64_t all = r->n_layers * g->per_layer_size;
-    if (!weight(r, "model.", "embed_tokens", r->vocab_size, r->hidden_size, &g->embeddings, e) ||
-        !weight(r, "model.", "embed_tokens_per_layer", n_table_rows, all, &g->per_layer_table, e) ||
-        !weight(r, "model.", "per_layer_model_projection", all, r->hidden_size, &g->model_projection, e) ||
-        !vector(r, "model.", "per_layer_projection_norm.weight", g->per_layer_size, &g->projection_norm, e) ||
-        !vector(r, "model.", "norm.weight", r->hidden_size, &g->norm, e))
+    if (!reference_find_ends(r, tied, &g->norm, e) ||
+        !reference_require(r, "model.embed_tokens_per_layer.weight", n_table_rows, all, &g->per_layer_table,
+                           e) ||
+        !reference_require(r, "model.per_layer_model_projection.weight", all, r->hidden_size,
+                           &g->model_projection, e) ||
+        !reference_require_vector(r, "model.per_layer_projection_norm.weight", g->per_layer_size,
+                                  &g->projection_norm, e))
         return false;
-    /* A stored head is used whatever tie_word_embeddings says, as the published code does. */
-    p->head = g->embeddings;
-    if ((!tied || reference_has(r, "lm_head.weight")) &&
-        !reference_require(r, "lm_head.weight", r->vocab_size, r->hidden_size, &p->head, e))
-        return tied ? false : err_wrap(e, "untied embeddings (tie_word_embeddings)");
     for (int64_t i = 0; i < r->n_layers; i++)
         if (!find_layer(r, g, i, e))
             return false;
@@ -442,14 +384,15 @@ static void attention_block(struct reference_session *s, const struct gemma4 *g,
     struct work *w = s->own;
     const float *cosines = w->cosines[l->is_global], *sines = w->sines[l->is_global];
     int64_t n_pairs = g->rope[l->is_global].n_pairs;
-    reference_rms_norm(s->stream, l->input_norm, n, r->hidden_size, g->eps, w->h);
-    reference_linear(s, l->projection[Q], NULL, w->h, n, w->q);
-    reference_rms_norm(w->q, l->q_norm, n * g->n_heads, l->head_dim, g->eps, w->q);
+    reference_rms_norm(s->stream, l->tensors.vector[DECODER_INPUT_NORM], n, r->hidden_size, g->eps, w->h);
+    reference_linear(s, l->tensors.matrix[DECODER_Q], NULL, w->h, n, w->q);
+    reference_rms_norm(w->q, l->tensors.vector[DECODER_Q_NORM], n * g->n_heads, l->head_dim, g->eps, w->q);
     reference_rope_turn_heads(w->q, n, g->n_heads, l->head_dim, n_pairs, cosines, sines);
     if (!l->is_shared) {
-        reference_linear(s, l->projection[K], NULL, w->h, n, w->k);
-        reference_linear(s, l->projection[V], NULL, w->h, n, w->v);
-        reference_rms_norm(w->k, l->k_norm, n * l->n_kv_heads, l->head_dim, g->eps, w->k);
+        reference_linear(s, l->tensors.matrix[DECODER_K], NULL, w->h, n, w->k);
+        reference_linear(s, l->tensors.matrix[DECODER_V], NULL, w->h, n, w->v);
+        reference_rms_norm(w->k, l->tensors.vector[DECODER_K_NORM], n * l->n_kv_heads, l->head_dim, g->eps,
+                           w->k);
         reference_rms_norm(w->v, NULL, n * l->n_kv_heads, l->head_dim, g->eps, w->v);
         reference_rope_turn_heads(w->k, n, l->n_kv_heads, l->head_dim, n_pairs, cosines, sines);
         reference_store(s, w->k, n, l->n_kv_heads, l->head_dim, w->keys[i_layer]);
@@ -469,21 +412,21 @@ static void attention_block(struct reference_session *s, const struct gemma4 *g,
                                     .dim = l->head_dim,
                                     .scale = 1};
     reference_attend(r->parts, &a);
-    reference_linear(s, l->projection[O], NULL, w->attention, n, w->h);
-    add_normed(r, g, s->stream, w->h, l->post_attention_norm, n);
+    reference_linear(s, l->tensors.matrix[DECODER_O], NULL, w->attention, n, w->h);
+    add_normed(r, g, s->stream, w->h, l->tensors.vector[DECODER_POST_ATTENTION_NORM], n);
 }
 
 static void mlp_block(struct reference_session *s, const struct gemma4 *g, const struct layer *l, int64_t n)
 {
     const struct reference *r = s->reference;
     struct work *w = s->own;
-    reference_rms_norm(s->stream, l->pre_mlp_norm, n, r->hidden_size, g->eps, w->h);
-    reference_linear(s, l->gate, NULL, w->h, n, w->gate);
-    reference_linear(s, l->up, NULL, w->h, n, w->up);
+    reference_rms_norm(s->stream, l->tensors.vector[DECODER_MLP_NORM], n, r->hidden_size, g->eps, w->h);
+    reference_linear(s, l->tensors.matrix[DECODER_GATE], NULL, w->h, n, w->gate);
+    reference_linear(s, l->tensors.matrix[DECODER_UP], NULL, w->h, n, w->up);
     for (int64_t i = 0; i < n * l->intermediate_size; i++)
         w->gate[i] = reference_gelu(w->gate[i]) * w->up[i];
-    reference_linear(s, l->down, NULL, w->gate, n, w->h);
-    add_normed(r, g, s->stream, w->h, l->post_mlp_norm, n);
+    reference_linear(s, l->tensors.matrix[DECODER_DOWN], NULL, w->gate, n, w->h);
+    add_normed(r, g, s->stream, w->h, l->tensors.vector[DECODER_POST_MLP_NORM], n);
 }
 
 static void per_layer_block(struct reference_session *s, const struct gemma4 *g, int64_t i_layer, int64_t n)
@@ -492,15 +435,15 @@ static void per_layer_block(struct reference_session *s, const struct gemma4 *g,
     const struct layer *l = &g->layers[i_layer];
     struct work *w = s->own;
     int64_t size = g->per_layer_size;
-    reference_linear(s, l->per_layer_gate, NULL, s->stream, n, w->gate);
+    reference_linear(s, l->tensors.matrix[DECODER_PER_LAYER_GATE], NULL, s->stream, n, w->gate);
     for (int64_t t = 0; t < n; t++)
         for (int64_t i = 0; i < size; i++)
             w->gate[t * size + i] =
                 reference_gelu(w->gate[t * size + i]) * w->per_layer[(t * r->n_layers + i_layer) * size + i];
-    reference_linear(s, l->per_layer_projection, NULL, w->gate, n, w->h);
-    add_normed(r, g, s->stream, w->h, l->per_layer_norm, n);
+    reference_linear(s, l->tensors.matrix[DECODER_PER_LAYER_PROJECTION], NULL, w->gate, n, w->h);
+    add_normed(r, g, s->stream, w->h, l->tensors.vector[DECODER_PER_LAYER_NORM], n);
     for (int64_t i = 0; i < n * r->hidden_size; i++)
-        s->stream[i] *= l->scalar[0];
+        s->stream[i] *= l->tensors.vector[DECODER_SCALAR][0];
 }
 
 /* Embeddings of the tokens to x, and their per-layer inputs. */
@@ -523,7 +466,7 @@ static void embed(struct reference_session *s, const int32_t *tokens, int64_t n)
             is_placeholder = is_placeholder || tokens[t] == g->placeholder[k];
         w->ids[t] = is_placeholder ? (int32_t)g->padding : tokens[t];
     }
-    reference_gather(g->embeddings, w->ids, n, s->stream);
+    reference_gather(s->reference->parts->ends.embeddings, w->ids, n, s->stream);
     for (int64_t i = 0; i < n * h; i++)
         s->stream[i] *= root;
     reference_linear(s, g->model_projection, NULL, s->stream, n, w->projected);
@@ -552,7 +495,7 @@ static void finish(struct reference_session *s, int64_t n)
 
 const struct reference_family reference_gemma4 = {
     .name = "gemma4",
-    .matches = matches,
+    .model_types = model_types,
     .open = open_gemma4,
     .session_open = open_session,
     .session_close = close_session,

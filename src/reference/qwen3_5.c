@@ -10,65 +10,39 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SIZE_LIMIT 16777216 /* of any width; products of two of them are far from overflow */
-#define HEADS_LIMIT 65536
 #define EXPERTS_LIMIT 65536
 
-static bool matches(const char *model_type)
-{
-    return strcmp(model_type, "qwen3_5") == 0 || strcmp(model_type, "qwen3_5_text") == 0 ||
-           strcmp(model_type, "qwen3_5_moe") == 0 || strcmp(model_type, "qwen3_5_moe_text") == 0;
-}
+static const char *const model_types[] = {"qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", NULL};
 
 /* ---- settings ---- */
 
-static bool multiple_of(const struct reference *r, const char *key, int64_t value, const char *of,
-                        int64_t divisor, struct err *e)
-{
-    return value % divisor == 0 ||
-           err_set(e, ERR_FORMAT, "%s: key %s: expected a multiple of %s %lld, found %lld",
-                   r->parts->config_path, key, of, (long long)divisor, (long long)value);
-}
-
 static bool read_layer_types(struct reference *r, struct qwen3_5 *q, struct err *e)
 {
-    const cJSON *types = json_get(r->parts->text, "layer_types");
-    const char *where = r->parts->config_path;
-    int64_t interval = 4, i = 0;
-    if (!reference_get_size(r, "full_attention_interval", 10000, &interval, e))
+    static const char *const names[] = {"linear_attention", "full_attention"};
+    int *types = ARENA_ARRAY(r->parts->arena, int, r->n_layers);
+    int64_t interval = 4;
+    bool given;
+    if (!reference_get_size(r, "full_attention_interval", 10000, &interval, e) ||
+        !config_get_layer_types(&r->parts->config, names, 2, r->n_layers, types, &given, e))
         return false;
     q->layers = ARENA_ARRAY(r->parts->arena, struct qwen3_5_layer, r->n_layers);
-    for (i = 0; i < r->n_layers; i++)
-        q->layers[i].is_full = (i + 1) % interval == 0;
-    if (!types || cJSON_IsNull(types))
-        return true;
-    if (!cJSON_IsArray(types) || cJSON_GetArraySize(types) != r->n_layers)
-        return err_set(e, ERR_FORMAT, "%s: key layer_types: expected an array of %lld names", where,
-                       (long long)r->n_layers);
-    i = 0;
-    for (const cJSON *t = types->child; t; t = t->next, i++) {
-        const char *name = cJSON_IsString(t) ? t->valuestring : json_type_name(t);
-        q->layers[i].is_full = strcmp(name, "full_attention") == 0;
-        if (!q->layers[i].is_full && strcmp(name, "linear_attention") != 0)
-            return err_set(
-                e, ERR_UNSUPPORTED,
-                "%s: key layer_types: the reference knows full_attention and linear_attention, found "
-                "%s",
-                where, name);
-    }
+    for (int64_t i = 0; i < r->n_layers; i++)
+        q->layers[i].is_full = given ? types[i] == 1 : (i + 1) % interval == 0;
     return true;
 }
 
 static bool read_widths(struct reference *r, struct qwen3_5 *q, struct err *e)
 {
-    r->vocab_size = 248320;
-    r->hidden_size = q->is_moe ? 2048 : 4096;
-    r->n_layers = q->is_moe ? 40 : 32;
+    struct config_sizes *z = &q->sizes;
+    *z = (struct config_sizes){.vocab_size = 248320,
+                               .hidden_size = q->is_moe ? 2048 : 4096,
+                               .n_layers = q->is_moe ? 40 : 32,
+                               .intermediate_size = 12288,
+                               .n_heads = 16,
+                               .n_kv_heads = q->is_moe ? 2 : 4,
+                               .head_dim = 256,
+                               .rms_norm_eps = 1e-6};
     r->max_positions = 32768;
-    q->intermediate_size = 12288;
-    q->n_heads = 16;
-    q->n_kv_heads = q->is_moe ? 2 : 4;
-    q->head_dim = 256;
     q->n_k = 16;
     q->n_v = 32;
     q->d_k = q->d_v = 128;
@@ -80,24 +54,22 @@ static bool read_widths(struct reference *r, struct qwen3_5 *q, struct err *e)
         const char *key;
         int64_t max, *value;
     } sizes[] = {
-        {"vocab_size", SIZE_LIMIT, &r->vocab_size},
-        {"hidden_size", SIZE_LIMIT, &r->hidden_size},
-        {"num_hidden_layers", 10000, &r->n_layers},
         {"max_position_embeddings", INT32_MAX, &r->max_positions},
-        {"intermediate_size", SIZE_LIMIT, &q->intermediate_size},
-        {"num_attention_heads", HEADS_LIMIT, &q->n_heads},
-        {"num_key_value_heads", HEADS_LIMIT, &q->n_kv_heads},
-        {"head_dim", HEADS_LIMIT, &q->head_dim},
-        {"linear_num_key_heads", HEADS_LIMIT, &q->n_k},
-        {"linear_num_value_heads", HEADS_LIMIT, &q->n_v},
-        {"linear_key_head_dim", HEADS_LIMIT, &q->d_k},
-        {"linear_value_head_dim", HEADS_LIMIT, &q->d_v},
+        {"linear_num_key_heads", CONFIG_HEADS_MAX, &q->n_k},
+        {"linear_num_value_heads", CONFIG_HEADS_MAX, &q->n_v},
+        {"linear_key_head_dim", CONFIG_HEADS_MAX, &q->d_k},
+        {"linear_value_head_dim", CONFIG_HEADS_MAX, &q->d_v},
         {"linear_conv_kernel_dim", 1024, &q->kernel},
         {"num_experts", EXPERTS_LIMIT, &q->n_experts},
         {"num_experts_per_tok", EXPERTS_LIMIT, &q->n_chosen},
-        {"moe_intermediate_size", SIZE_LIMIT, &q->expert_size},
-        {"shared_expert_intermediate_size", SIZE_LIMIT, &q->shared_size},
+        {"moe_intermediate_size", CONFIG_SIZE_MAX, &q->expert_size},
+        {"shared_expert_intermediate_size", CONFIG_SIZE_MAX, &q->shared_size},
     };
+    if (!config_get_sizes(&r->parts->config, z, e))
+        return false;
+    r->vocab_size = z->vocab_size;
+    r->hidden_size = z->hidden_size;
+    r->n_layers = z->n_layers;
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
         if (!reference_get_size(r, sizes[i].key, sizes[i].max, sizes[i].value, e))
             return false;
@@ -106,33 +78,24 @@ static bool read_widths(struct reference *r, struct qwen3_5 *q, struct err *e)
         return err_set(e, ERR_FORMAT,
                        "%s: key num_experts_per_tok: expected at most num_experts %lld, found %lld",
                        r->parts->config_path, (long long)q->n_experts, (long long)q->n_chosen);
-    return multiple_of(r, "num_attention_heads", q->n_heads, "num_key_value_heads", q->n_kv_heads, e) &&
-           multiple_of(r, "linear_num_value_heads", q->n_v, "linear_num_key_heads", q->n_k, e);
+    return config_check_multiple(&r->parts->config, "linear_num_value_heads", q->n_v, "linear_num_key_heads",
+                                 q->n_k, e);
 }
 
-static bool read_settings(struct reference *r, struct qwen3_5 *q, bool *tied, bool *biases, struct err *e)
+static bool read_settings(struct reference *r, struct qwen3_5 *q, bool *tied, struct err *e)
 {
-    const struct reference_parts *p = r->parts;
-    const char *where = p->config_path, *activation = "silu", *type = "";
-    double eps = 1e-6;
-    if (!json_get_string(p->config, "model_type", &type, where, e))
+    const struct config *c = &r->parts->config;
+    const char *type;
+    if (!config_get_model_type(c, &type, e))
         return false;
     q->is_moe = strncmp(type, "qwen3_5_moe", strlen("qwen3_5_moe")) == 0;
     /* A wrapper has tie_word_embeddings at its top, a text model among its settings; published ones in both. */
-    if (!read_widths(r, q, e) || !json_get_double(p->text, "rms_norm_eps", &eps, where, e) ||
-        !json_get_bool(p->text, "tie_word_embeddings", tied, where, e) ||
-        !json_get_bool(p->config, "tie_word_embeddings", tied, where, e) ||
-        !json_get_bool(p->text, "attention_bias", biases, where, e) ||
-        !json_get_string(p->text, "hidden_act", &activation, where, e))
+    if (!read_widths(r, q, e) || !json_get_bool(c->text, "tie_word_embeddings", tied, c->path, e) ||
+        !json_get_bool(c->top, "tie_word_embeddings", tied, c->path, e) ||
+        !config_check_activation(c, "hidden_act", "silu", "swish", e))
         return false;
-    if (strcmp(activation, "silu") != 0 && strcmp(activation, "swish") != 0)
-        return err_set(e, ERR_UNSUPPORTED, "%s: key hidden_act: the reference knows only silu, found \"%s\"",
-                       where, activation);
-    if (!(eps >= 0 && eps < 1))
-        return err_set(e, ERR_FORMAT, "%s: key rms_norm_eps: expected a number in [0, 1), found %g", where,
-                       eps);
-    q->eps = (float)eps;
-    return reference_rope_read_partial(r, q->head_dim, 0.25, &q->rope, e) && read_layer_types(r, q, e);
+    q->eps = (float)q->sizes.rms_norm_eps;
+    return reference_rope_read_partial(r, q->sizes.head_dim, 0.25, &q->rope, e) && read_layer_types(r, q, e);
 }
 
 /* ---- tensors ---- */
@@ -154,20 +117,6 @@ static bool layer_vector(struct reference *r, int64_t layer, const char *name, i
     return reference_require_vector(r, layer_name(r, layer, name), n, out, e);
 }
 
-/* A norm's weight, which is stored minus one but in files for MLX. */
-static bool norm_vector(struct reference *r, const struct qwen3_5 *q, const char *name, int64_t n,
-                        const float **out, struct err *e)
-{
-    const float *stored;
-    if (!reference_require_vector(r, name, n, &stored, e))
-        return false;
-    float *weight = ARENA_ARRAY(r->parts->arena, float, n);
-    for (int64_t i = 0; i < n; i++)
-        weight[i] = reference_constant(r, (q->norms_hold_one ? 0.0 : 1.0) + (double)stored[i]);
-    *out = weight;
-    return true;
-}
-
 /* Published files have the layer's convolution as [channels, 1, taps], files for MLX as [channels, taps, 1]. */
 static bool has_mlx_convolution(const struct reference *r, const struct qwen3_5 *q, int64_t i)
 {
@@ -180,14 +129,11 @@ static bool has_mlx_convolution(const struct reference *r, const struct qwen3_5 
  * What the file says must agree, since the wrong reading would be a model that nobody trained. */
 static bool judge_norms(struct reference *r, struct qwen3_5 *q, struct err *e)
 {
-    static const char *const names[] = {"input_layernorm.weight", "post_attention_layernorm.weight"};
     int64_t n = 0, n_negative = 0, n_large = 0, n_twice = 0;
     bool mlx_layout = false;
     const char *format = safetensors_metadata(r->parts->tensors, "format");
     for (int64_t i = 0; i < 2 * r->n_layers; i++) {
-        const float *stored;
-        if (!layer_vector(r, i / 2, names[i % 2], r->hidden_size, &stored, e))
-            return false;
+        const float *stored = q->layers[i / 2].tensors.vector[i % 2 ? DECODER_MLP_NORM : DECODER_INPUT_NORM];
         for (int64_t k = 0; k < r->hidden_size; k++) {
             n++;
             n_negative += stored[k] < 0;
@@ -205,23 +151,6 @@ static bool judge_norms(struct reference *r, struct qwen3_5 *q, struct err *e)
                    "as published, or around 1 in a file that says it was written for MLX",
                    r->parts->tensors->path, 100.0 * (double)n_large / (double)n,
                    100.0 * (double)n_negative / (double)n);
-}
-
-static bool find_full(struct reference *r, const struct qwen3_5 *q, bool biases, int64_t i,
-                      struct full_attention *f, struct err *e)
-{
-    int64_t h = r->hidden_size, width = q->n_heads * q->head_dim, kv_width = q->n_kv_heads * q->head_dim;
-    if (biases && (!layer_vector(r, i, "self_attn.q_proj.bias", 2 * width, &f->query_bias, e) ||
-                   !layer_vector(r, i, "self_attn.k_proj.bias", kv_width, &f->key_bias, e) ||
-                   !layer_vector(r, i, "self_attn.v_proj.bias", kv_width, &f->value_bias, e) ||
-                   !layer_vector(r, i, "self_attn.o_proj.bias", h, &f->output_bias, e)))
-        return false;
-    return layer_weight(r, i, "self_attn.q_proj.weight", 2 * width, h, &f->query, e) &&
-           layer_weight(r, i, "self_attn.k_proj.weight", kv_width, h, &f->key, e) &&
-           layer_weight(r, i, "self_attn.v_proj.weight", kv_width, h, &f->value, e) &&
-           layer_weight(r, i, "self_attn.o_proj.weight", h, width, &f->output, e) &&
-           norm_vector(r, q, layer_name(r, i, "self_attn.q_norm.weight"), q->head_dim, &f->query_norm, e) &&
-           norm_vector(r, q, layer_name(r, i, "self_attn.k_norm.weight"), q->head_dim, &f->key_norm, e);
 }
 
 static bool find_linear(struct reference *r, const struct qwen3_5 *q, int64_t i, struct linear_attention *l,
@@ -249,35 +178,61 @@ static bool find_linear(struct reference *r, const struct qwen3_5 *q, int64_t i,
     return taps && st_read_f32(conv, taps, e);
 }
 
-static bool find_layer(struct reference *r, const struct qwen3_5 *q, bool biases, int64_t i, struct err *e)
+static bool find_layer(struct reference *r, const struct qwen3_5 *q, int64_t i, struct err *e)
 {
     struct qwen3_5_layer *l = &q->layers[i];
-    const char *post_norm = "post_attention_layernorm.weight";
-    return norm_vector(r, q, layer_name(r, i, "input_layernorm.weight"), r->hidden_size, &l->input_norm, e) &&
-           norm_vector(r, q, layer_name(r, i, post_norm), r->hidden_size, &l->post_norm, e) &&
-           (l->is_full ? find_full(r, q, biases, i, &l->full, e) : find_linear(r, q, i, &l->linear, e)) &&
-           reference_qwen3_5_find_mlp(r, q, i, l, e);
+    const struct config_sizes *z = &q->sizes;
+    const int64_t sizes[DECODER_SIZES] = {[DECODER_HIDDEN] = r->hidden_size,
+                                          [DECODER_QUERY] = 2 * z->n_heads * z->head_dim,
+                                          [DECODER_HEADS] = z->n_heads * z->head_dim,
+                                          [DECODER_KV] = z->n_kv_heads * z->head_dim,
+                                          [DECODER_HEAD] = z->head_dim,
+                                          [DECODER_INNER] = z->intermediate_size};
+    unsigned full = DECODER_ATTENTION | DECODER_KEYS | DECODER_HEAD_NORMS;
+    unsigned biases = z->attention_bias ? DECODER_QKV_BIAS | DECODER_OUTPUT_BIAS : 0;
+    unsigned parts = (q->is_moe ? 0 : DECODER_MLP) | (l->is_full ? full | biases : 0);
+    return reference_find_layer(r, i, parts, sizes, &l->tensors, e) &&
+           (l->is_full || find_linear(r, q, i, &l->linear, e)) &&
+           (!q->is_moe || reference_qwen3_5_find_experts(r, q, i, &l->experts, e));
+}
+
+/* A norm's gains: its weight is stored minus one, but in files for MLX. NULL for NULL. */
+static const float *gains_of(struct reference *r, const struct qwen3_5 *q, const float *stored, int64_t n)
+{
+    if (!stored)
+        return NULL;
+    float *gains = ARENA_ARRAY(r->parts->arena, float, n);
+    for (int64_t i = 0; i < n; i++)
+        gains[i] = reference_constant(r, (q->norms_hold_one ? 0.0 : 1.0) + (double)stored[i]);
+    return gains;
+}
+
+static void make_gains(struct reference *r, struct qwen3_5 *q)
+{
+    static const enum decoder_tensor norms[] = {DECODER_INPUT_NORM, DECODER_MLP_NORM, DECODER_Q_NORM,
+                                                DECODER_K_NORM};
+    const int64_t sizes[] = {r->hidden_size, r->hidden_size, q->sizes.head_dim, q->sizes.head_dim};
+    q->norm = gains_of(r, q, q->norm, r->hidden_size);
+    for (int64_t i = 0; i < r->n_layers; i++) {
+        const float **vectors = q->layers[i].tensors.vector;
+        for (int k = 0; k < 4; k++)
+            vectors[norms[k]] = gains_of(r, q, vectors[norms[k]], sizes[k]);
+    }
 }
 
 static bool open_qwen3_5(struct reference *r, struct err *e)
 {
-    struct reference_parts *p = r->parts;
-    struct qwen3_5 *q = ARENA_NEW(p->arena, struct qwen3_5);
-    bool tied = false, biases = false;
-    p->own = q;
-    if (!read_settings(r, q, &tied, &biases, e) ||
-        !reference_require(r, "model.embed_tokens.weight", r->vocab_size, r->hidden_size, &q->embeddings,
-                           e) ||
-        !judge_norms(r, q, e) || !norm_vector(r, q, "model.norm.weight", r->hidden_size, &q->norm, e))
+    struct qwen3_5 *q = ARENA_NEW(r->parts->arena, struct qwen3_5);
+    bool tied = false;
+    r->parts->own = q;
+    if (!read_settings(r, q, &tied, e) || !reference_find_ends(r, tied, &q->norm, e))
         return false;
-    /* A stored head is used whatever tie_word_embeddings says, as the published code does. */
-    p->head = q->embeddings;
-    if ((!tied || reference_has(r, "lm_head.weight")) &&
-        !reference_require(r, "lm_head.weight", r->vocab_size, r->hidden_size, &p->head, e))
-        return tied ? false : err_wrap(e, "untied embeddings (tie_word_embeddings)");
     for (int64_t i = 0; i < r->n_layers; i++)
-        if (!find_layer(r, q, biases, i, e))
+        if (!find_layer(r, q, i, e))
             return false;
+    if (!judge_norms(r, q, e))
+        return false;
+    make_gains(r, q);
     return true;
 }
 
@@ -313,11 +268,12 @@ static bool open_states(struct reference_session *s, const struct qwen3_5 *q, st
     w->memory = xcalloc(n, sizeof *w->memory);
     w->window = xcalloc(n, sizeof *w->window);
     for (size_t i = 0; i < n; i++) {
-        bool ok = q->layers[i].is_full
-                      ? reference_alloc(&w->keys[i], q->n_kv_heads, s->capacity, q->head_dim, e) &&
-                            reference_alloc(&w->values[i], q->n_kv_heads, s->capacity, q->head_dim, e)
-                      : reference_alloc(&w->memory[i], q->n_v, q->d_k, q->d_v, e) &&
-                            reference_alloc(&w->window[i], q->kernel, q->conv_dim, 1, e);
+        bool ok =
+            q->layers[i].is_full
+                ? reference_alloc(&w->keys[i], q->sizes.n_kv_heads, s->capacity, q->sizes.head_dim, e) &&
+                      reference_alloc(&w->values[i], q->sizes.n_kv_heads, s->capacity, q->sizes.head_dim, e)
+                : reference_alloc(&w->memory[i], q->n_v, q->d_k, q->d_v, e) &&
+                      reference_alloc(&w->window[i], q->kernel, q->conv_dim, 1, e);
         if (!ok)
             return err_wrap(e, "the reference's states for %lld positions", (long long)s->capacity);
     }
@@ -329,8 +285,8 @@ static bool open_session(struct reference_session *s, struct err *e)
     const struct reference *r = s->reference;
     const struct qwen3_5 *q = r->parts->own;
     struct qwen3_5_work *w = s->own = xcalloc(1, sizeof *w);
-    const int64_t batch = s->batch, h = r->hidden_size, width = q->n_heads * q->head_dim;
-    int64_t widest = q->is_moe ? q->expert_size : q->intermediate_size;
+    const int64_t batch = s->batch, h = r->hidden_size, width = q->sizes.n_heads * q->sizes.head_dim;
+    int64_t widest = q->is_moe ? q->expert_size : q->sizes.intermediate_size;
     if (q->is_moe && q->shared_size > widest)
         widest = q->shared_size;
     int64_t n_experts = q->is_moe ? q->n_experts : 1;
@@ -343,8 +299,8 @@ static bool open_session(struct reference_session *s, struct err *e)
         {&w->query_gate, batch, 2 * width},
         {&w->q, batch, width},
         {&w->attention, batch, width},
-        {&w->k, batch, q->n_kv_heads * q->head_dim},
-        {&w->v, batch, q->n_kv_heads * q->head_dim},
+        {&w->k, batch, q->sizes.n_kv_heads * q->sizes.head_dim},
+        {&w->v, batch, q->sizes.n_kv_heads * q->sizes.head_dim},
         {&w->cosines, batch, q->rope.n_pairs},
         {&w->sines, batch, q->rope.n_pairs},
         {&w->scores, pool_threads(r->parts->pool), s->capacity},
@@ -388,7 +344,7 @@ static bool session_state(const struct reference_session *s, int64_t layer, enum
     bool of_full = kind == REFERENCE_KEYS || kind == REFERENCE_VALUES;
     if (q->layers[layer].is_full != of_full)
         return false;
-    *out = of_full ? (struct reference_state){3, {q->n_kv_heads, s->capacity, q->head_dim}, NULL}
+    *out = of_full ? (struct reference_state){3, {q->sizes.n_kv_heads, s->capacity, q->sizes.head_dim}, NULL}
            : kind == REFERENCE_MEMORY ? (struct reference_state){3, {q->n_v, q->d_k, q->d_v}, NULL}
                                       : (struct reference_state){2, {q->kernel - 1, q->conv_dim, 0}, NULL};
     out->data = kind == REFERENCE_KEYS     ? w->keys[layer]
@@ -404,24 +360,24 @@ static bool session_state(const struct reference_session *s, int64_t layer, enum
 static void norm_and_turn(const struct qwen3_5 *q, const struct qwen3_5_work *w, float *rows,
                           const float *norm, int64_t n, int64_t n_heads)
 {
-    reference_rms_norm(rows, norm, n * n_heads, q->head_dim, q->eps, rows);
-    reference_rope_turn_heads(rows, n, n_heads, q->head_dim, q->rope.n_pairs, w->cosines, w->sines);
+    reference_rms_norm(rows, norm, n * n_heads, q->sizes.head_dim, q->eps, rows);
+    reference_rope_turn_heads(rows, n, n_heads, q->sizes.head_dim, q->rope.n_pairs, w->cosines, w->sines);
 }
 
 static void full_attention(struct reference_session *s, const struct qwen3_5 *q,
-                           const struct full_attention *f, int64_t i_layer, int64_t n, float *out)
+                           const struct reference_layer *l, int64_t i_layer, int64_t n, float *out)
 {
     struct qwen3_5_work *w = s->own;
-    int64_t d = q->head_dim;
-    reference_linear(s, f->query, f->query_bias, w->h, n, w->query_gate);
-    reference_linear(s, f->key, f->key_bias, w->h, n, w->k);
-    reference_linear(s, f->value, f->value_bias, w->h, n, w->v);
-    for (int64_t i = 0; i < n * q->n_heads; i++)
+    int64_t d = q->sizes.head_dim;
+    reference_linear(s, l->matrix[DECODER_Q], l->vector[DECODER_Q_BIAS], w->h, n, w->query_gate);
+    reference_linear(s, l->matrix[DECODER_K], l->vector[DECODER_K_BIAS], w->h, n, w->k);
+    reference_linear(s, l->matrix[DECODER_V], l->vector[DECODER_V_BIAS], w->h, n, w->v);
+    for (int64_t i = 0; i < n * q->sizes.n_heads; i++)
         memcpy(w->q + i * d, w->query_gate + 2 * i * d, (size_t)d * sizeof *w->q);
-    norm_and_turn(q, w, w->q, f->query_norm, n, q->n_heads);
-    norm_and_turn(q, w, w->k, f->key_norm, n, q->n_kv_heads);
-    reference_store(s, w->k, n, q->n_kv_heads, q->head_dim, w->keys[i_layer]);
-    reference_store(s, w->v, n, q->n_kv_heads, q->head_dim, w->values[i_layer]);
+    norm_and_turn(q, w, w->q, l->vector[DECODER_Q_NORM], n, q->sizes.n_heads);
+    norm_and_turn(q, w, w->k, l->vector[DECODER_K_NORM], n, q->sizes.n_kv_heads);
+    reference_store(s, w->k, n, q->sizes.n_kv_heads, q->sizes.head_dim, w->keys[i_layer]);
+    reference_store(s, w->v, n, q->sizes.n_kv_heads, q->sizes.head_dim, w->values[i_layer]);
     struct reference_attention a = {.query = w->q,
                                     .keys = w->keys[i_layer],
                                     .values = w->values[i_layer],
@@ -430,15 +386,15 @@ static void full_attention(struct reference_session *s, const struct qwen3_5 *q,
                                     .n = n,
                                     .position = s->position,
                                     .capacity = s->capacity,
-                                    .n_heads = q->n_heads,
-                                    .n_kv_heads = q->n_kv_heads,
+                                    .n_heads = q->sizes.n_heads,
+                                    .n_kv_heads = q->sizes.n_kv_heads,
                                     .dim = d,
                                     .scale = reference_constant(s->reference, 1.0 / sqrt((double)d))};
     reference_attend(s->reference->parts, &a);
-    for (int64_t i = 0; i < n * q->n_heads; i++)
+    for (int64_t i = 0; i < n * q->sizes.n_heads; i++)
         for (int64_t k = 0; k < d; k++)
             w->attention[i * d + k] /= 1.0f + expf(-w->query_gate[(2 * i + 1) * d + k]);
-    reference_linear(s, f->output, f->output_bias, w->attention, n, out);
+    reference_linear(s, l->matrix[DECODER_O], l->vector[DECODER_O_BIAS], w->attention, n, out);
 }
 
 static void embed(struct reference_session *s, const int32_t *tokens, int64_t n)
@@ -448,7 +404,7 @@ static void embed(struct reference_session *s, const int32_t *tokens, int64_t n)
     int64_t pairs = q->rope.n_pairs;
     for (int64_t t = 0; t < n; t++)
         reference_rope_row(&q->rope, s->position + t, w->cosines + t * pairs, w->sines + t * pairs);
-    reference_gather(q->embeddings, tokens, n, s->stream);
+    reference_gather(s->reference->parts->ends.embeddings, tokens, n, s->stream);
 }
 
 static void run_layer(struct reference_session *s, int64_t i_layer, int64_t n)
@@ -457,13 +413,13 @@ static void run_layer(struct reference_session *s, int64_t i_layer, int64_t n)
     const struct qwen3_5 *q = s->reference->parts->own;
     const struct qwen3_5_layer *l = &q->layers[i_layer];
     struct qwen3_5_work *w = s->own;
-    reference_rms_norm(s->stream, l->input_norm, n, hidden, q->eps, w->h);
+    reference_rms_norm(s->stream, l->tensors.vector[DECODER_INPUT_NORM], n, hidden, q->eps, w->h);
     if (l->is_full)
-        full_attention(s, q, &l->full, i_layer, n, w->y);
+        full_attention(s, q, &l->tensors, i_layer, n, w->y);
     else
         reference_qwen3_5_linear(s, l, i_layer, n, w->y);
     reference_add(s->stream, w->y, n * hidden);
-    reference_rms_norm(s->stream, l->post_norm, n, hidden, q->eps, w->h);
+    reference_rms_norm(s->stream, l->tensors.vector[DECODER_MLP_NORM], n, hidden, q->eps, w->h);
     reference_qwen3_5_mlp(s, l, n, w->y);
     reference_add(s->stream, w->y, n * hidden);
 }
@@ -476,7 +432,7 @@ static void finish(struct reference_session *s, int64_t n)
 
 const struct reference_family reference_qwen3_5 = {
     .name = "qwen3_5",
-    .matches = matches,
+    .model_types = model_types,
     .open = open_qwen3_5,
     .session_open = open_session,
     .session_close = close_session,

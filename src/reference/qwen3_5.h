@@ -9,12 +9,6 @@ struct gated {
     const struct st_tensor *gate, *up, *down;
 };
 
-struct full_attention {
-    const struct st_tensor *query, *key, *value, *output; /* query: per head d rows of query, d of gate */
-    const float *query_bias, *key_bias, *value_bias, *output_bias; /* NULL: none */
-    const float *query_norm, *key_norm;                            /* 1 + w */
-};
-
 struct linear_attention {
     const struct st_tensor *qkv, *z, *a, *b, *output;
     const float *conv; /* [conv_dim, kernel] */
@@ -29,22 +23,21 @@ struct experts {
 
 struct qwen3_5_layer {
     bool is_full;
-    const float *input_norm, *post_norm; /* 1 + w */
-    struct full_attention full;
+    /* Norms, of which vectors are 1 + w here; attention where is_full: Q has per head d rows of query, d of gate; the
+     * dense MLP. */
+    struct reference_layer tensors;
     struct linear_attention linear;
-    struct gated mlp;
     struct experts experts;
 };
 
 struct qwen3_5 {
-    int64_t n_heads, n_kv_heads, head_dim, intermediate_size;
+    struct config_sizes sizes; /* intermediate_size: of the dense MLP */
     int64_t n_k, n_v, d_k, d_v, kernel, conv_dim;
     bool is_moe;
     int64_t n_experts, n_chosen, expert_size, shared_size;
     float eps;
     bool norms_hold_one; /* files for MLX have the 1 in them */
     struct reference_rope rope;
-    const struct st_tensor *embeddings;
     const float *norm;
     struct qwen3_5_layer *layers; /* [n_layers] */
 };
@@ -72,7 +65,7 @@ void reference_qwen3_5_linear(struct reference_session *s, const struct qwen3_5_
                               int64_t n, float *out);
 /* out [n, hidden_size] of normed rows w->h, dense or experts (qwen3_5_moe.c) */
 void reference_qwen3_5_mlp(struct reference_session *s, const struct qwen3_5_layer *l, int64_t n, float *out);
-bool reference_qwen3_5_find_mlp(struct reference *r, const struct qwen3_5 *q, int64_t i_layer,
-                                struct qwen3_5_layer *l, struct err *e) MUST_CHECK;
+bool reference_qwen3_5_find_experts(struct reference *r, const struct qwen3_5 *q, int64_t i_layer,
+                                    struct experts *x, struct err *e) MUST_CHECK;
 
 #endif

@@ -57,14 +57,11 @@ static bool find_packed(struct reference *r, const struct qwen3_5 *q, const char
     return true;
 }
 
-bool reference_qwen3_5_find_mlp(struct reference *r, const struct qwen3_5 *q, int64_t i_layer,
-                                struct qwen3_5_layer *l, struct err *e)
+bool reference_qwen3_5_find_experts(struct reference *r, const struct qwen3_5 *q, int64_t i_layer,
+                                    struct experts *x, struct err *e)
 {
-    struct experts *x = &l->experts;
     struct arena *a = r->parts->arena;
     const char *name = arena_printf(a, "model.layers.%lld.mlp", (long long)i_layer);
-    if (!q->is_moe)
-        return find_gated(r, name, q->intermediate_size, &l->mlp, e);
     if (!reference_require(r, arena_printf(a, "%s.gate.weight", name), q->n_experts, r->hidden_size,
                            &x->router, e))
         return false;
@@ -74,7 +71,7 @@ bool reference_qwen3_5_find_mlp(struct reference *r, const struct qwen3_5 *q, in
     if (!find_gated(r, arena_printf(a, "%s.shared_expert", name), q->shared_size, &x->shared, e))
         return false;
     x->each = ARENA_ARRAY(a, struct gated, q->n_experts);
-    if (!reference_has(r, arena_printf(a, "%s.experts.0.gate_proj.weight", name)))
+    if (!checkpoint_has(r->parts->names, arena_printf(a, "%s.experts.0.gate_proj.weight", name)))
         return find_packed(r, q, name, x, e);
     for (int64_t i = 0; i < q->n_experts; i++) {
         if (!find_gated(r, arena_printf(a, "%s.experts.%lld", name, (long long)i), q->expert_size,
@@ -172,8 +169,10 @@ void reference_qwen3_5_mlp(struct reference_session *s, const struct qwen3_5_lay
 {
     const struct qwen3_5 *q = s->reference->parts->own;
     struct qwen3_5_work *w = s->own;
+    const struct st_tensor *const *matrix = l->tensors.matrix;
+    const struct gated dense = {matrix[DECODER_GATE], matrix[DECODER_UP], matrix[DECODER_DOWN]};
     if (q->is_moe)
         run_experts(s, &l->experts, n, out);
     else
-        run_gated(s, &l->mlp, w->h, n, out);
+        run_gated(s, &dense, w->h, n, out);
 }

@@ -9,52 +9,36 @@
 /* Rows of logits that one pass over the head makes. */
 #define LOGITS_ROWS 32
 
-static const struct reference_family *const families[] = {&reference_qwen3, &reference_qwen3_5,
-                                                          &reference_gemma4};
+#define REFERENCE_FAMILY(symbol) &reference_##symbol,
+#define REFERENCE_DECODER(symbol, types, ...) REFERENCE_FAMILY(symbol)
+static const struct reference_family *const families[] = {
+#include "reference/families.def"
+};
+#undef REFERENCE_FAMILY
+#undef REFERENCE_DECODER
+#define N_FAMILIES ((int)(sizeof families / sizeof families[0]))
 
 /* ---- settings and tensors ---- */
 
 bool reference_get_size(const struct reference *r, const char *key, int64_t max, int64_t *value,
                         struct err *e)
 {
-    const char *where = r->parts->config_path;
-    return json_get_int(r->parts->text, key, value, where, e) &&
-           ((*value >= 1 && *value <= max) ||
-            err_set(e, ERR_FORMAT, "%s: key %s: expected 1 to %lld, found %lld", where, key, (long long)max,
-                    (long long)*value));
+    return config_get_size(&r->parts->config, r->parts->config.text, key, max, value, e);
 }
 
-bool reference_has(const struct reference *r, const char *name)
+static void note_columns(struct reference_parts *p, const struct st_tensor *t)
 {
-    return checkpoint_has(r->parts->names, name);
+    if (t->rank > 1 && t->shape[t->rank - 1] > p->max_columns)
+        p->max_columns = t->shape[t->rank - 1];
 }
 
 bool reference_require_shape(struct reference *r, const char *name, int rank, const int64_t *shape,
                              const struct st_tensor **out, struct err *e)
 {
-    struct reference_parts *p = r->parts;
-    const struct st_tensor *t = checkpoint_find(p->names, name);
-    char expected[128], found[128];
-    *out = NULL;
-    if (!t)
-        return checkpoint_missing(p->names, name, rank, shape, e);
-    bool same = t->rank == rank;
-    for (int i = 0; i < rank && same; i++)
-        same = t->shape[i] == shape[i];
-    if (!same) {
-        st_shape_text(expected, shape, rank);
-        st_shape_text(found, t->shape, t->rank);
-        return err_set(e, ERR_FORMAT, "%s: tensor %s: expected shape %s, found %s", t->file, t->name,
-                       expected, found);
-    }
-    if (t->dtype != ST_F16 && t->dtype != ST_BF16 && t->dtype != ST_F32 && t->dtype != ST_F64 && !t->scale)
-        return err_set(e, ERR_UNSUPPORTED,
-                       "%s: tensor %s: expected type F16, BF16, F32, F64 or F8_E4M3 with scales, found %s",
-                       t->file, t->name, t->dtype_name);
-    if (rank > 1 && shape[rank - 1] > p->max_columns)
-        p->max_columns = shape[rank - 1];
-    *out = t;
-    return true;
+    *out = checkpoint_require(r->parts->names, name, rank, shape, e);
+    if (*out)
+        note_columns(r->parts, *out);
+    return *out != NULL;
 }
 
 bool reference_require(struct reference *r, const char *name, int64_t rows, int64_t columns,
@@ -64,16 +48,47 @@ bool reference_require(struct reference *r, const char *name, int64_t rows, int6
     return reference_require_shape(r, name, columns > 0 ? 2 : 1, shape, out, e);
 }
 
+static bool read_vector(struct reference *r, const struct st_tensor *t, const float **out, struct err *e)
+{
+    float *v = arena_try_alloc(r->parts->arena, (size_t)t->n_elems, sizeof *v, e);
+    *out = v;
+    return v && st_read_f32(t, v, e);
+}
+
 bool reference_require_vector(struct reference *r, const char *name, int64_t n, const float **out,
                               struct err *e)
 {
     const struct st_tensor *t;
-    float *v;
     *out = NULL;
-    if (!reference_require(r, name, n, 0, &t, e) ||
-        !(v = arena_try_alloc(r->parts->arena, (size_t)n, sizeof *v, e)) || !st_read_f32(t, v, e))
+    return reference_require(r, name, n, 0, &t, e) && read_vector(r, t, out, e);
+}
+
+bool reference_find_ends(struct reference *r, bool is_tied, const float **norm, struct err *e)
+{
+    struct reference_parts *p = r->parts;
+    if (!decoder_find_ends(p->names, r->vocab_size, r->hidden_size, is_tied, &p->ends, e))
         return false;
-    *out = v;
+    note_columns(p, p->ends.head);
+    return read_vector(r, p->ends.norm, norm, e);
+}
+
+bool reference_find_layer(struct reference *r, int64_t layer, unsigned parts,
+                          const int64_t sizes[DECODER_SIZES], struct reference_layer *out, struct err *e)
+{
+    if (!decoder_find_layer(r->parts->names, layer, parts, sizes, out->matrix, e))
+        return false;
+    for (int i = 0; i < DECODER_TENSORS; i++) {
+        const struct st_tensor *t = out->matrix[i];
+        out->vector[i] = NULL;
+        if (!t)
+            continue;
+        note_columns(r->parts, t);
+        if (t->rank == 1) {
+            out->matrix[i] = NULL;
+            if (!read_vector(r, t, &out->vector[i], e))
+                return false;
+        }
+    }
     return true;
 }
 
@@ -96,22 +111,19 @@ bool reference_alloc(float **out, int64_t a, int64_t b, int64_t c, struct err *e
 
 static bool find_family(struct reference_parts *p, struct err *e)
 {
-    const char *type = NULL;
-    if (!cJSON_IsObject(p->config))
-        return err_set(e, ERR_FORMAT, "%s: expected an object, found %s", p->config_path,
-                       json_type_name(p->config));
-    if (!json_get_string(p->config, "model_type", &type, p->config_path, e))
+    const char *type;
+    if (!config_get_model_type(&p->config, &type, e))
         return false;
-    if (!type)
-        return err_set(e, ERR_FORMAT, "%s: key model_type is missing", p->config_path);
-    for (size_t i = 0; i < sizeof families / sizeof families[0] && !p->family; i++)
-        p->family = families[i]->matches(type) ? families[i] : NULL;
-    const cJSON *text = json_get(p->config, "text_config");
-    p->text = cJSON_IsObject(text) ? text : p->config;
+    for (int i = 0; i < N_FAMILIES && !p->family; i++)
+        for (const char *const *t = families[i]->model_types; *t && !p->family; t++)
+            p->family = strcmp(*t, type) == 0 ? families[i] : NULL;
+    char known[256] = "";
+    size_t n = 0;
+    for (int i = 0; i < N_FAMILIES && n < sizeof known; i++)
+        n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", families[i]->name);
     return p->family ||
-           err_set(e, ERR_UNSUPPORTED,
-                   "%s: key model_type: the reference knows qwen3, qwen3_5 and gemma4, found \"%s\"",
-                   p->config_path, type);
+           err_set(e, ERR_UNSUPPORTED, "%s: key model_type: the reference knows %s, found \"%s\"",
+                   p->config.path, known, type);
 }
 
 bool reference_open(struct reference **out, const char *checkpoint, const struct reference_options *options,
@@ -129,12 +141,13 @@ bool reference_open(struct reference **out, const char *checkpoint, const struct
     r->checkpoint = arena_strdup(arena, checkpoint);
     p->config_path = path_join(checkpoint, "config.json");
     if (!checkpoint_check_folder(checkpoint, e) ||
-        !json_read_file(&p->config, p->config_path, CONFIG_BYTES_MAX, e) || !find_family(p, e) ||
+        !json_read_file(&p->config_file, p->config_path, CONFIG_BYTES_MAX, e) ||
+        !config_set(&p->config, p->config_file, p->config_path, e) || !find_family(p, e) ||
         !safetensors_open(&p->tensors, checkpoint, e))
         goto done;
     p->names = checkpoint_names_new(p->tensors);
     r->family = p->family->name;
-    if (!checkpoint_check_layout(p->names, p->config, p->config_path, e) || !p->family->open(r, e) ||
+    if (!checkpoint_check_layout(p->names, p->config_file, p->config_path, e) || !p->family->open(r, e) ||
         !pool_new(&p->pool, options->n_threads, e))
         goto done;
     *out = r;
@@ -153,7 +166,7 @@ void reference_close(struct reference *r)
     pool_free(p->pool);
     checkpoint_names_free(p->names);
     safetensors_close(p->tensors);
-    cJSON_Delete(p->config);
+    cJSON_Delete(p->config_file);
     free(p->config_path);
     arena_free(p->arena);
 }
@@ -269,7 +282,7 @@ static bool give_logits(struct reference_session *s, int64_t begin, int64_t n, r
         int64_t part = n - at < LOGITS_ROWS ? n - at : LOGITS_ROWS;
         if (!logits_room(s, part, e))
             return false;
-        reference_linear(s, r->parts->head, NULL, s->hidden + at * r->hidden_size, part, s->logits);
+        reference_linear(s, r->parts->ends.head, NULL, s->hidden + at * r->hidden_size, part, s->logits);
         for (int64_t i = 0; r->parts->softcap > 0 && i < part * r->vocab_size; i++)
             s->logits[i] = r->parts->softcap * tanhf(s->logits[i] / r->parts->softcap);
         s->last_logits = s->logits + (part - 1) * r->vocab_size;

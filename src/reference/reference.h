@@ -1,8 +1,8 @@
 /* The yardstick: a float32 forward pass straight from a checkpoint folder (config.json and safetensors).
  *
- * Slow and obviously right. It shares no code with arch, mil or engine, reads the configuration itself and
- * computes what the published model code computes, so that an error of the converter or of the engine can't
- * hide in both sides of a comparison. Weights stay mapped; a few rows at a time become float32.
+ * Slow and obviously right. It shares no code with arch, mil or engine but what reads settings and finds tensors
+ * (format/), and computes what the published model code computes, so that an error of the converter or of the engine
+ * can't hide in both sides of a comparison. Weights stay mapped; a few rows at a time become float32.
  */
 #ifndef MILKIT_REFERENCE_REFERENCE_H
 #define MILKIT_REFERENCE_REFERENCE_H

@@ -5,8 +5,8 @@
 
 #include "base/cpu.h"
 #include "base/pool.h"
-#include "format/checkpoint.h"
-#include "format/json.h"
+#include "format/config.h"
+#include "format/decoder.h"
 #include "format/safetensors.h"
 #include "reference/reference.h"
 
@@ -15,7 +15,8 @@
 
 struct reference_family {
     const char *name;
-    bool (*matches)(const char *model_type);
+    const char *const *model_types; /* of config.json; ends with NULL */
+    const void *traits;             /* of a plain decoder: decoder.c's; else NULL */
     /* Reads the settings and finds the tensors; fills the public sizes of r and parts->own. */
     bool (*open)(struct reference *r, struct err *e);
     /* Makes s->own (cache and work space) for s->capacity positions and calls of up to s->batch tokens. */
@@ -32,26 +33,30 @@ struct reference_family {
     void (*layer)(struct reference_session *s, int64_t i_layer, int64_t n);
     void (*finish)(struct reference_session *s, int64_t n);
 };
-extern const struct reference_family reference_qwen3, reference_qwen3_5, reference_gemma4;
+#define REFERENCE_FAMILY(symbol) extern const struct reference_family reference_##symbol;
+#define REFERENCE_DECODER(symbol, types, ...) REFERENCE_FAMILY(symbol)
+#include "reference/families.def"
+#undef REFERENCE_FAMILY
+#undef REFERENCE_DECODER
 
 typedef float (*reference_dot_fn)(const float *a, const float *b, int64_t n);
 
 struct reference_parts {
     struct arena *arena;
     char *config_path;
-    cJSON *config;
-    const cJSON *text; /* the text settings: config, or its text_config */
+    cJSON *config_file;
+    struct config config; /* what the file holds */
     struct safetensors *tensors;
     struct checkpoint_names *names; /* of the tensors */
     struct pool *pool;
     reference_dot_fn dot; /* of the instruction set in use */
     struct log *log;
     const struct reference_family *family;
-    const struct st_tensor *head; /* [vocab_size, hidden_size] */
-    bool fp16_constants;          /* see reference_options */
-    float softcap;                /* logits are softcap * tanh(product / softcap); 0: the products */
-    int64_t max_columns;          /* of any weight that reference_linear gets */
-    void *own;                    /* the family's */
+    struct decoder_ends ends;
+    bool fp16_constants; /* see reference_options */
+    float softcap;       /* logits are softcap * tanh(product / softcap); 0: the products */
+    int64_t max_columns; /* of any weight that reference_linear gets */
+    void *own;           /* the family's */
 };
 
 struct reference_session {
@@ -75,13 +80,11 @@ void reference_show(struct reference_session *s, int64_t layer, int64_t n, const
 
 /* ---- settings and tensors (reference.c) ---- */
 
-/* An integer among the text settings, of 1 .. max; absent or null leaves *value. */
+/* See config_get_size; of the text settings. */
 bool reference_get_size(const struct reference *r, const char *key, int64_t max, int64_t *value,
                         struct err *e) MUST_CHECK;
-/* NULL when absent */
 /* Tensors are asked for by their plain names, "model.layers.0....", whatever stands in front in the files. */
-bool reference_has(const struct reference *r, const char *name); /* see checkpoint_has */
-/* A weight of shape [rows, columns], or a vector [rows] when columns is 0, in F16, BF16 or F32. */
+/* A weight of shape [rows, columns], or a vector [rows] when columns is 0. See checkpoint_require. */
 bool reference_require(struct reference *r, const char *name, int64_t rows, int64_t columns,
                        const struct st_tensor **out, struct err *e) MUST_CHECK;
 /* The same for any shape. */
@@ -90,6 +93,18 @@ bool reference_require_shape(struct reference *r, const char *name, int rank, co
 /* The same for a vector, as float32 in the arena. */
 bool reference_require_vector(struct reference *r, const char *name, int64_t n, const float **out,
                               struct err *e) MUST_CHECK;
+/* Finds parts->ends, of r's sizes; *norm [hidden_size] is the final norm's weight as float32 in the arena. See
+ * decoder_find_ends. */
+bool reference_find_ends(struct reference *r, bool is_tied, const float **norm, struct err *e) MUST_CHECK;
+/* A layer's tensors, see decoder_find_layer: matrices stay where they are, vectors become float32 in the arena. NULL for
+ * what the layer does not have. */
+struct reference_layer {
+    const struct st_tensor *matrix[DECODER_TENSORS];
+    const float *vector[DECODER_TENSORS];
+};
+bool reference_find_layer(struct reference *r, int64_t layer, unsigned parts,
+                          const int64_t sizes[DECODER_SIZES], struct reference_layer *out,
+                          struct err *e) MUST_CHECK;
 /* A constant of the model, rounded to fp16 where the options ask for that. */
 float reference_constant(const struct reference *r, double v);
 /* Zeroed floats a * b * c, freed with mem_free; sizes are checked. */
@@ -110,7 +125,7 @@ bool reference_rope_read(struct reference *r, int64_t dim, struct reference_rope
 bool reference_rope_read_partial(struct reference *r, int64_t dim, double default_factor,
                                  struct reference_rope *out, struct err *e) MUST_CHECK;
 /* The same as reference_rope_read from any config object, for tests; memory of arena. */
-bool reference_rope_parse(const cJSON *config, const char *where, int64_t dim, struct arena *arena,
+bool reference_rope_parse(const struct config *config, int64_t dim, struct arena *arena,
                           struct reference_rope *out, struct err *e) MUST_CHECK;
 /* cos and sin [n_pairs] of a position. */
 void reference_rope_row(const struct reference_rope *rope, int64_t position, float *cosines, float *sines);

@@ -236,7 +236,7 @@ static void test_refusals(void **state)
         {"qwen3_5_moe-tiny", "{}", ERR_FORMAT, NULL},
         {"qwen3_5-equal", "{\"model_type\": \"qwen3_6\"}", ERR_UNSUPPORTED, "qwen3_6"},
         {"qwen3_5-equal", "{\"hidden_act\": \"gelu\"}", ERR_UNSUPPORTED, "gelu"},
-        {"qwen3_5-equal", "{\"layer_types\": [\"linear_attention\"]}", ERR_FORMAT, "4 names"},
+        {"qwen3_5-equal", "{\"layer_types\": [\"linear_attention\"]}", ERR_FORMAT, "4 entries"},
         {"qwen3_5-equal",
          "{\"layer_types\": [\"linear_attention\", \"sliding_attention\", \"linear_attention\", "
          "\"full_attention\"]}",

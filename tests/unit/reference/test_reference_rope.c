@@ -9,7 +9,8 @@ static bool parse(const char *text, int64_t dim, struct arena *arena, struct ref
     cJSON *config = NULL;
     if (!json_parse(&config, text, strlen(text), "config", e))
         return false;
-    bool ok = reference_rope_parse(config, "config", dim, arena, out, e);
+    struct config c;
+    bool ok = config_set(&c, config, "config", e) && reference_rope_parse(&c, dim, arena, out, e);
     cJSON_Delete(config);
     return ok;
 }
