@@ -8,6 +8,8 @@ if [ ! -r /proc/self/maps ]; then
 fi
 make_package "$tiny" whole -c 96 -b 16 --format mlmodelc
 mkfifo input
+# A fast machine is still opening the package when its weights are found mapped, and may end before it reads its input.
+trap '' PIPE
 
 # start COMMAND...: runs it in the background with the fifo as its stdin, which is open as descriptor 5 then
 start() {
@@ -49,47 +51,47 @@ for threads in 1 4; do
     start "$MILKIT" run package -p - -t $threads
     mapped $chunk
     truncate -s 4096 $chunk
-    echo "But, beloved" >&5
+    echo "But, beloved" 2>/dev/null >&5
     ends 1 "$chunk: $cut"
     fresh
     start "$MILKIT" check package --hf checkpoint -p - -t $threads
     mapped checkpoint/model.safetensors
     mapped $chunk
     truncate -s 4096 checkpoint/model.safetensors
-    echo "But, beloved" >&5
+    echo "But, beloved" 2>/dev/null >&5
     ends 1 "checkpoint/model.safetensors: $cut"
 done
 fresh
 start "$MILKIT" run package -p - -t 4
 mapped package/qwen_embeddings.mlmodelc/weights/weight.bin
 truncate -s 0 package/qwen_embeddings.mlmodelc/weights/weight.bin
-echo "But, beloved" >&5
+echo "But, beloved" 2>/dev/null >&5
 ends 1 "qwen_embeddings.mlmodelc/weights/weight.bin: $cut"
 fresh
 start "$MILKIT" eval package --text -
 mapped $chunk
 truncate -s 4096 $chunk
-echo "But, beloved, we are persuaded better things of you" >&5
+echo "But, beloved, we are persuaded better things of you" 2>/dev/null >&5
 ends 1 "$chunk: $cut"
 fresh
 start "$MILKIT" chat package
 mapped $chunk
 truncate -s 4096 $chunk
-echo "But, beloved" >&5
+echo "But, beloved" 2>/dev/null >&5
 ends 1 "$chunk: $cut"
 # a few bytes only: no page is missing, they read as zeros, and the result is not relied on
 fresh
 start "$MILKIT" run package -p -
 mapped $chunk
 truncate -s -2 $chunk
-echo "But, beloved" >&5
+echo "But, beloved" 2>/dev/null >&5
 ends 1 "$chunk: was cut short while it was read"
 # replaced by another file, which is how files should be replaced: nothing happens
 fresh
 start "$MILKIT" run package -p - -n 4
 mapped $chunk
 head -c 100 $chunk >other && mv other $chunk
-echo "But, beloved" >&5
+echo "But, beloved" 2>/dev/null >&5
 exec 5>&-
 wait $pid || fail "a file that was replaced: $(cat err.txt)"
 # a signal from elsewhere stays what it is
@@ -155,6 +157,8 @@ for try in 1 2 3 4 5 6 7 8 9 10; do
     wait $pid
     status=$?
     cp -p model.safetensors checkpoint/
+    # the first part may have been on its way into the list of finished ones
+    grep -q "finished parts are kept" err.txt && was_late=1
     [ $was_late -eq 0 ] && [ ! -d cut ] && break
     rm -rf cut .cut.tmp-*
 done
