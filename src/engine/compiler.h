@@ -65,6 +65,12 @@ struct step *step_new(struct compiler *c, const char *name, step_fn run);
 #define PARALLEL_ELEMS 16384
 void step_in(struct compiler *c, struct step *s, struct value v);
 void step_out(struct compiler *c, struct step *s, struct value v);
+/* A step that makes y out of x [n]; serial when y has few elements. */
+struct step *step_make(struct compiler *c, const char *name, step_fn run, const void *params,
+                       const struct value *x, int n, struct value y);
+/* The same as all that the op is: y becomes its output 0. True. */
+bool emit_step(struct compiler *c, const struct mil_op *op, const char *name, step_fn run, const void *params,
+               const struct value *x, int n, struct value y);
 
 /* Counts memory that the plan is about to take; false: over the limit. */
 bool compile_take_memory(struct compiler *c, int64_t n, int64_t bytes);
@@ -89,6 +95,13 @@ bool const_value(struct compiler *c, const struct mil_value *v, enum repr repr, 
 bool arg_ints(struct compiler *c, const struct mil_op *op, const char *name, int64_t *dst,
               int *n); /* n: in max, out count */
 bool arg_int(struct compiler *c, const struct mil_op *op, const char *name, int64_t fallback, int64_t *dst);
+/* An axis of a tensor of this rank, counted from the end when negative: at least 0 and below rank. */
+bool axis_of(struct compiler *c, int64_t axis, int rank, int *out);
+/* The same of the argument axis. */
+bool arg_axis(struct compiler *c, const struct mil_op *op, int64_t fallback, int rank, int *axis);
+/* Which of n words a string argument is; absent: the first. */
+bool arg_word(struct compiler *c, const struct mil_op *op, const char *name, const char *const *words, int n,
+              int *which);
 bool arg_bool(struct compiler *c, const struct mil_op *op, const char *name, bool fallback, bool *dst);
 bool arg_float(struct compiler *c, const struct mil_op *op, const char *name, double fallback, double *dst);
 enum repr dtype_repr(enum mil_dtype d);

@@ -141,6 +141,26 @@ void step_out(struct compiler *c, struct step *s, struct value v)
     s->out[s->n_out++] = v;
 }
 
+struct step *step_make(struct compiler *c, const char *name, step_fn run, const void *params,
+                       const struct value *x, int n, struct value y)
+{
+    struct step *s = step_new(c, name, run);
+    s->params = params;
+    s->serial = value_elems(&y) < PARALLEL_ELEMS;
+    for (int i = 0; i < n; i++)
+        step_in(c, s, x[i]);
+    step_out(c, s, y);
+    return s;
+}
+
+bool emit_step(struct compiler *c, const struct mil_op *op, const char *name, step_fn run, const void *params,
+               const struct value *x, int n, struct value y)
+{
+    step_make(c, name, run, params, x, n, y);
+    set_output(c, op, 0, y);
+    return true;
+}
+
 /* ---- copies ---- */
 
 struct copy_params {
@@ -202,14 +222,9 @@ static void run_copy(const struct step *s, struct engine_run *r, int i_thread, i
     }
     pool_split(n_outer, 1, i_thread, n_threads, &begin, &end);
     for (int64_t row = begin; row < end; row++) {
-        int64_t at = 0, src = 0, rest = row;
-        for (int i = inner - 1; i >= 0; i--) {
-            int64_t k = rest % p->dims[i];
-            rest /= p->dims[i];
-            at += k * p->strides[0][i];
-            src += k * p->strides[1][i];
-        }
-        copy_row(r, &s->out[0], &s->in[0], at, src, p->dims[inner], p->strides[0][inner],
+        int64_t at[2]; /* to, from */
+        walk_offsets(inner, p->dims, 2, p->strides, row, at);
+        copy_row(r, &s->out[0], &s->in[0], at[0], at[1], p->dims[inner], p->strides[0][inner],
                  p->strides[1][inner]);
     }
 }
@@ -395,6 +410,35 @@ bool arg_int(struct compiler *c, const struct mil_op *op, const char *name, int6
         return false;
     *dst = n == 1 ? v[0] : fallback;
     return true;
+}
+
+bool axis_of(struct compiler *c, int64_t axis, int rank, int *out)
+{
+    if (axis < 0)
+        axis += rank;
+    *out = (int)axis;
+    return (axis >= 0 && axis < rank) || compile_fail(c, ERR_FORMAT, "axis outside the tensor");
+}
+
+bool arg_axis(struct compiler *c, const struct mil_op *op, int64_t fallback, int rank, int *axis)
+{
+    int64_t a;
+    return arg_int(c, op, "axis", fallback, &a) && axis_of(c, a, rank, axis);
+}
+
+bool arg_word(struct compiler *c, const struct mil_op *op, const char *name, const char *const *words, int n,
+              int *which)
+{
+    const struct mil_value *v = mil_arg_value(op, name);
+    struct str text = {words[0], strlen(words[0])};
+    if (v && !mil_value_string(v, &text))
+        return compile_fail(c, ERR_FORMAT, "%s is no string", name);
+    for (int i = 0; i < n; i++)
+        if (text.n == strlen(words[i]) && memcmp(text.p, words[i], text.n) == 0) {
+            *which = i;
+            return true;
+        }
+    return compile_fail(c, ERR_UNSUPPORTED, "%s %.*s", name, (int)text.n, text.p);
 }
 
 bool arg_bool(struct compiler *c, const struct mil_op *op, const char *name, bool fallback, bool *dst)

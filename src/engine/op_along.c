@@ -69,24 +69,13 @@ static void run_cumsum(const struct step *s, struct engine_run *r, int i_thread,
     }
 }
 
-static bool axis_of(struct compiler *c, const struct mil_op *op, int64_t fallback, int rank, int *axis)
-{
-    int64_t a;
-    if (!arg_int(c, op, "axis", fallback, &a))
-        return false;
-    if (a < 0)
-        a += rank;
-    *axis = (int)a;
-    return (a >= 0 && a < rank) || compile_fail(c, ERR_FORMAT, "axis outside the tensor");
-}
-
 bool emit_cumsum(struct compiler *c, const struct mil_op *op)
 {
     const struct mil_type *t = var_type(c, op->outputs[0]);
     struct value x;
     int axis;
     bool exclusive, reverse;
-    if (!operand_f32(c, op, "x", &x) || !axis_of(c, op, 0, x.rank, &axis) ||
+    if (!operand_f32(c, op, "x", &x) || !arg_axis(c, op, 0, x.rank, &axis) ||
         !arg_bool(c, op, "exclusive", false, &exclusive) || !arg_bool(c, op, "reverse", false, &reverse))
         return false;
     struct value y = value_new(c, x.repr, t->rank, t->dims);
@@ -94,13 +83,7 @@ bool emit_cumsum(struct compiler *c, const struct mil_op *op)
     p->lines = lines_of(axis, (const struct value *const[3]){&x, &y, NULL});
     p->exclusive = exclusive;
     p->reverse = reverse;
-    struct step *s = step_new(c, "cumsum", run_cumsum);
-    s->params = p;
-    s->serial = value_elems(&y) < PARALLEL_ELEMS;
-    step_in(c, s, x);
-    step_out(c, s, y);
-    set_output(c, op, 0, y);
-    return true;
+    return emit_step(c, op, "cumsum", run_cumsum, p, &x, 1, y);
 }
 
 /* ---- topk ---- */
@@ -163,7 +146,7 @@ bool emit_topk(struct compiler *c, const struct mil_op *op)
     struct value x;
     int axis;
     bool ascending;
-    if (!operand_f32(c, op, "x", &x) || !axis_of(c, op, -1, x.rank, &axis) ||
+    if (!operand_f32(c, op, "x", &x) || !arg_axis(c, op, -1, x.rank, &axis) ||
         !arg_bool(c, op, "ascending", false, &ascending))
         return false;
     if (t->rank != x.rank || t->dims[axis] > x.dims[axis] || t->dims[axis] > 1024)
@@ -173,12 +156,9 @@ bool emit_topk(struct compiler *c, const struct mil_op *op)
     p->lines = lines_of(axis, (const struct value *const[3]){&x, &y, &i});
     p->k = t->dims[axis];
     p->ascending = ascending;
-    struct step *s = step_new(c, "topk", run_topk);
-    s->params = p;
+    struct step *s = step_make(c, "topk", run_topk, p, &x, 1, y);
     s->work = (double)value_elems(&x) * (double)p->k;
     s->serial = value_elems(&x) < 4096;
-    step_in(c, s, x);
-    step_out(c, s, y);
     step_out(c, s, i);
     set_output(c, op, 0, y);
     if (op->n_outputs > 1)
@@ -222,7 +202,7 @@ bool emit_gather_along_axis(struct compiler *c, const struct mil_op *op)
     struct value x, indices;
     int axis;
     if (!operand_f32(c, op, "x", &x) || !operand(c, op, "indices", &indices) ||
-        !axis_of(c, op, 0, x.rank, &axis))
+        !arg_axis(c, op, 0, x.rank, &axis))
         return false;
     bool fits = indices.repr == REPR_I32 && indices.rank == x.rank && t->rank == x.rank;
     for (int i = 0; fits && i < x.rank; i++)
@@ -233,14 +213,8 @@ bool emit_gather_along_axis(struct compiler *c, const struct mil_op *op)
     struct gather_along *p = ARENA_NEW(c->arena, struct gather_along);
     p->lines = lines_of(axis, (const struct value *const[3]){&indices, &x, &y});
     p->n_axis = x.dims[axis];
-    struct step *s = step_new(c, "gather along axis", run_gather_along);
-    s->params = p;
-    s->serial = value_elems(&y) < PARALLEL_ELEMS;
-    step_in(c, s, indices);
-    step_in(c, s, x);
-    step_out(c, s, y);
-    set_output(c, op, 0, y);
-    return true;
+    return emit_step(c, op, "gather along axis", run_gather_along, p, (const struct value[]){indices, x}, 2,
+                     y);
 }
 
 /* ---- one_hot ---- */
@@ -272,7 +246,7 @@ bool emit_one_hot(struct compiler *c, const struct mil_op *op)
     int axis;
     double values[2];
     int32_t bits[2];
-    if (!operand(c, op, "indices", &indices) || !axis_of(c, op, -1, t->rank, &axis) ||
+    if (!operand(c, op, "indices", &indices) || !arg_axis(c, op, -1, t->rank, &axis) ||
         !arg_float(c, op, "on_value", 1, &values[0]) || !arg_float(c, op, "off_value", 0, &values[1]))
         return false;
     if (indices.repr != REPR_I32 || indices.rank != t->rank - 1)
@@ -286,15 +260,9 @@ bool emit_one_hot(struct compiler *c, const struct mil_op *op)
         else
             bits[i] = (int32_t)values[i];
     }
-    struct step *s = step_new(c, "one hot", run_one_hot);
     struct one_hot *p = ARENA_NEW(c->arena, struct one_hot);
     *p = (struct one_hot){.lines = lines_of(axis, (const struct value *const[3]){&y, &wide, NULL}),
                           .on = bits[0],
                           .off = bits[1]};
-    s->params = p;
-    s->serial = value_elems(&y) < PARALLEL_ELEMS;
-    step_in(c, s, indices);
-    step_out(c, s, y);
-    set_output(c, op, 0, y);
-    return true;
+    return emit_step(c, op, "one hot", run_one_hot, p, &indices, 1, y);
 }

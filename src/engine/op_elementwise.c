@@ -240,14 +240,7 @@ static void run_elementwise(const struct step *s, struct engine_run *r, int i_th
     }
     pool_split(n_rows, 1, i_thread, n_threads, &begin, &end);
     for (int64_t line = begin; line < end; line++) {
-        int64_t rest = line;
-        memset(at, 0, sizeof at);
-        for (int i = inner - 1; i >= 0; i--) {
-            int64_t k = rest % p->dims[i];
-            rest /= p->dims[i];
-            for (int j = 0; j <= p->n_operands; j++)
-                at[j] += k * p->strides[j][i];
-        }
+        walk_offsets(inner, p->dims, p->n_operands + 1, p->strides, line, at);
         row(s, r, p, at, 0, p->dims[inner]);
     }
 }
@@ -303,12 +296,7 @@ static bool emit_elementwise(struct compiler *c, const struct mil_op *op, struct
             p->strides[k + 1][i] = wide.strides[order[i]];
     }
     p->rank = coalesce(t->rank, p->dims, n + 1, p->strides);
-    struct step *s = step_new(c, op->info->name, run_elementwise);
-    s->params = p;
-    s->serial = value_elems(&y) < PARALLEL_ELEMS;
-    for (int k = 0; k < n; k++)
-        step_in(c, s, x[k]);
-    step_out(c, s, y);
+    step_make(c, op->info->name, run_elementwise, p, x, n, y);
     if (value_elems(&y) == 0)
         p->dims[p->rank - 1] = 0;
     set_output(c, op, 0, y);

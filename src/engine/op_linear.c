@@ -193,13 +193,10 @@ static struct value prepared(struct compiler *c, const struct value *x, int bits
     struct prepared *p = ARENA_NEW(c->scratch, struct prepared);
     *p = (struct prepared){.x = *x, .bits = bits, .form = value_new(c, REPR_I32, 1, &words), .next = *seen};
     *seen = p;
-    struct step *s = step_new(c, "fixed point", run_prepare);
     struct prepare *params = ARENA_NEW(c->arena, struct prepare);
     params->bits = bits;
-    s->params = params;
+    struct step *s = step_make(c, "fixed point", run_prepare, params, x, 1, p->form);
     s->serial = x->dims[0] == 1;
-    step_in(c, s, *x);
-    step_out(c, s, p->form);
     return p->form;
 }
 
@@ -231,14 +228,11 @@ static bool emit_product(struct compiler *c, const struct mil_op *op, struct val
         return false;
     if (part->w.fixed)
         x = prepared(c, &x, part->w.fixed->bits);
-    struct step *s = step_new(c, part->w.name, run_linear);
-    s->params = p;
+    struct step *s = step_make(c, part->w.name, run_linear, p, &x, 1, y);
     s->serial = false;
     s->work = (double)p->n_rows * (double)p->n_in * (double)n_out;
     s->weight_bytes = part->w.bytes;
     s->scratch_bytes = weight_scratch_bytes(&part->w, p->n_in, p->n_rows);
-    step_in(c, s, x);
-    step_out(c, s, y);
     return true;
 }
 

@@ -21,13 +21,8 @@ static void run_matmul(const struct step *s, struct engine_run *r, int i_thread,
         n_batches *= p->batch[i];
     pool_split(n_batches * p->n_rows, 1, i_thread, n_threads, &begin, &end);
     for (int64_t item = begin; item < end; item++) {
-        int64_t at[3] = {0}, rest = item / p->n_rows, row = item % p->n_rows;
-        for (int i = p->batch_rank - 1; i >= 0; i--) {
-            int64_t k = rest % p->batch[i];
-            rest /= p->batch[i];
-            for (int j = 0; j < 3; j++)
-                at[j] += k * p->strides[j][i];
-        }
+        int64_t at[3], row = item % p->n_rows;
+        walk_offsets(p->batch_rank, p->batch, 3, p->strides, item / p->n_rows, at);
         float *y = y0 + at[0] + row * p->y_row;
         const float *x = x0 + at[1] + row * p->x_row, *w = w0 + at[2];
         for (int64_t column = 0; column < p->n_columns; column++)
@@ -89,13 +84,9 @@ bool emit_matmul(struct compiler *c, const struct mil_op *op)
             p->strides[k + 1][i] = axis < 0 || v[k]->dims[axis] == 1 ? 0 : v[k]->strides[axis];
         }
     }
-    struct step *s = step_new(c, "matmul", run_matmul);
-    s->params = p;
+    struct step *s = step_make(c, "matmul", run_matmul, p, (const struct value[]){x, w}, 2, y);
     s->work = (double)value_elems(&y) * (double)p->n_k;
     s->serial = s->work < 65536;
-    step_in(c, s, x);
-    step_in(c, s, w);
-    step_out(c, s, y);
     set_output(c, op, 0, y);
     return true;
 }

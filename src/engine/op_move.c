@@ -22,16 +22,13 @@ bool emit_concat(struct compiler *c, const struct mil_op *op)
 {
     const struct mil_arg *values = mil_arg_find(op, "values");
     const struct mil_type *t = var_type(c, op->outputs[0]);
-    int64_t axis, at = 0;
+    int axis;
+    int64_t at = 0;
     bool interleave;
     if (!values || values->n < 1)
         return compile_fail(c, ERR_FORMAT, "no values");
-    if (!arg_int(c, op, "axis", 0, &axis) || !arg_bool(c, op, "interleave", false, &interleave))
+    if (!arg_bool(c, op, "interleave", false, &interleave) || !arg_axis(c, op, 0, t->rank, &axis))
         return false;
-    if (axis < 0)
-        axis += t->rank;
-    if (axis < 0 || axis >= t->rank)
-        return compile_fail(c, ERR_FORMAT, "axis outside the tensor");
     if (!compile_take_steps(c, values->n) || !compile_take_memory(c, values->n, sizeof(struct value)))
         return false;
     struct value *parts = ARENA_ARRAY(c->arena, struct value, values->n);
@@ -44,10 +41,9 @@ bool emit_concat(struct compiler *c, const struct mil_op *op)
     enum repr repr = dtype_repr(t->dtype);
     if (t->rank == 1 && repr == REPR_I32 && t->dims[0] <= 64 && !interleave) {
         struct value y = value_new(c, repr, 1, t->dims);
-        struct step *s = step_new(c, "concat ints", run_concat_ints);
+        struct step *s = step_make(c, "concat ints", run_concat_ints, NULL, NULL, 0, y);
         s->more = parts;
         s->n_more = values->n;
-        step_out(c, s, y);
         set_output(c, op, 0, y);
         return true;
     }
@@ -173,11 +169,7 @@ bool emit_tile(struct compiler *c, const struct mil_op *op)
         memcpy(p->dims, y.dims, sizeof p->dims);
         memcpy(p->x_dims, x.dims, sizeof p->x_dims);
         memcpy(p->strides, x.strides, sizeof p->strides);
-        struct step *s = step_new(c, "tile", run_tile);
-        s->params = p;
-        s->serial = value_elems(&y) < PARALLEL_ELEMS;
-        step_in(c, s, x);
-        step_out(c, s, y);
+        step_make(c, "tile", run_tile, p, &x, 1, y);
     }
     set_output(c, op, 0, y);
     return true;
@@ -236,34 +228,21 @@ static void run_pad(const struct step *s, struct engine_run *r, int i_thread, in
     }
 }
 
-static bool pad_mode(struct compiler *c, const struct mil_op *op, enum pad_mode *mode)
-{
-    static const char *const names[] = {"constant", "reflect", "replicate"};
-    const struct mil_value *v = mil_arg_value(op, "mode");
-    struct str text = {names[0], strlen(names[0])};
-    if (v && !mil_value_string(v, &text))
-        return compile_fail(c, ERR_FORMAT, "mode is no string");
-    for (int i = 0; i < 3; i++)
-        if (text.n == strlen(names[i]) && memcmp(text.p, names[i], text.n) == 0) {
-            *mode = (enum pad_mode)i;
-            return true;
-        }
-    return compile_fail(c, ERR_UNSUPPORTED, "mode %.*s", (int)text.n, text.p);
-}
-
 bool emit_pad(struct compiler *c, const struct mil_op *op)
 {
     const struct mil_type *t = var_type(c, op->outputs[0]);
     struct pad *p = ARENA_NEW(c->arena, struct pad);
     struct value x;
+    static const char *const modes[] = {"constant", "reflect", "replicate"};
     int64_t pad[2 * MIL_RANK_MAX];
-    int n = 2 * MIL_RANK_MAX;
+    int n = 2 * MIL_RANK_MAX, mode;
     double constant;
-    if (!operand_f32(c, op, "x", &x) || !arg_ints(c, op, "pad", pad, &n) || !pad_mode(c, op, &p->mode) ||
-        !arg_float(c, op, "constant_val", 0, &constant))
+    if (!operand_f32(c, op, "x", &x) || !arg_ints(c, op, "pad", pad, &n) ||
+        !arg_word(c, op, "mode", modes, 3, &mode) || !arg_float(c, op, "constant_val", 0, &constant))
         return false;
     if (n % 2 != 0 || n / 2 > x.rank || x.rank < 1 || t->rank != x.rank || x.repr != dtype_repr(t->dtype))
         return compile_fail(c, ERR_FORMAT, "pad has %d entries for %d axes", n, x.rank);
+    p->mode = (enum pad_mode)mode;
     p->rank = x.rank;
     for (int i = 0; i < x.rank; i++) {
         int k = i - (x.rank - n / 2); /* pads of the last axes alone */
@@ -286,13 +265,7 @@ bool emit_pad(struct compiler *c, const struct mil_op *op)
     else
         p->constant = (int32_t)constant;
     struct value y = value_new(c, x.repr, t->rank, t->dims);
-    struct step *s = step_new(c, "pad", run_pad);
-    s->params = p;
-    s->serial = value_elems(&y) < PARALLEL_ELEMS;
-    step_in(c, s, x);
-    step_out(c, s, y);
-    set_output(c, op, 0, y);
-    return true;
+    return emit_step(c, op, "pad", run_pad, p, &x, 1, y);
 }
 
 /* ---- gather ---- */
@@ -348,10 +321,8 @@ bool emit_gather(struct compiler *c, const struct mil_op *op)
     if (!to_dense(c, &x) || !to_dense(c, &indices))
         return false;
     struct value y = value_new(c, x.repr == REPR_F16 ? REPR_F32 : x.repr, t->rank, t->dims);
-    struct step *s = step_new(c, "gather", run_gather);
     struct gather *p = ARENA_NEW(c->arena, struct gather);
     *p = (struct gather){.n_outer = 1, .n_inner = 1, .n_batch = 1};
-    s->params = p;
     for (int i = 0; i < batch_dims; i++)
         p->n_batch *= x.dims[i];
     for (int i = (int)batch_dims; i < axis; i++)
@@ -360,12 +331,7 @@ bool emit_gather(struct compiler *c, const struct mil_op *op)
         p->n_inner *= x.dims[i];
     p->n_axis = x.dims[axis];
     p->n_indices = p->n_batch > 0 ? value_elems(&indices) / p->n_batch : 0;
-    s->serial = value_elems(&y) < PARALLEL_ELEMS;
-    step_in(c, s, x);
-    step_in(c, s, indices);
-    step_out(c, s, y);
-    set_output(c, op, 0, y);
-    return true;
+    return emit_step(c, op, "gather", run_gather, p, (const struct value[]){x, indices}, 2, y);
 }
 
 /* ---- cast ---- */
@@ -437,13 +403,10 @@ bool emit_cast(struct compiler *c, const struct mil_op *op)
     if (!to_dense(c, &x))
         return false;
     struct value y = value_new(c, dtype_repr(t->dtype), t->rank, t->dims);
-    struct step *s = step_new(c, "cast", run_cast);
     struct cast *p = ARENA_NEW(c->arena, struct cast);
     *p = (struct cast){.to = t->dtype, .n = value_elems(&x)};
-    s->params = p;
+    struct step *s = step_make(c, "cast", run_cast, p, &x, 1, y);
     s->serial = p->n < PARALLEL_ELEMS;
-    step_in(c, s, x);
-    step_out(c, s, y);
     set_output(c, op, 0, y);
     return true;
 }
@@ -463,11 +426,7 @@ static void run_band_part(const struct step *s, struct engine_run *r, int i_thre
     int64_t n_rows = x->dims[x->rank - 2], n_columns = x->dims[x->rank - 1], begin, end;
     pool_split(p->n_lines, 1, i_thread, n_threads, &begin, &end);
     for (int64_t line = begin; line < end; line++) {
-        int64_t row = line % n_rows, at = 0, rest = line;
-        for (int i = x->rank - 2; i >= 0; i--) {
-            at += rest % x->dims[i] * x->strides[i];
-            rest /= x->dims[i];
-        }
+        int64_t row = line % n_rows, at = walk_offset(x->rank - 1, x->dims, x->strides, line);
         for (int64_t k = 0; k < n_columns; k++) {
             bool inside = (p->lower < 0 || row - k <= p->lower) && (p->upper < 0 || k - row <= p->upper);
             y[line * n_columns + k] = inside ? from[at + k * x->strides[x->rank - 1]] : 0;
@@ -485,14 +444,8 @@ bool emit_band_part(struct compiler *c, const struct mil_op *op)
     if (x.rank < 2)
         return compile_fail(c, ERR_FORMAT, "expected x of rank 2 or more");
     struct value y = value_new(c, x.repr, x.rank, x.dims);
-    struct step *s = step_new(c, "band part", run_band_part);
     struct band_part *p = ARENA_NEW(c->arena, struct band_part);
     *p = (struct band_part){.lower = lower, .upper = upper};
     p->n_lines = x.dims[x.rank - 1] > 0 ? value_elems(&x) / x.dims[x.rank - 1] : 0;
-    s->params = p;
-    s->serial = value_elems(&y) < PARALLEL_ELEMS;
-    step_in(c, s, x);
-    step_out(c, s, y);
-    set_output(c, op, 0, y);
-    return true;
+    return emit_step(c, op, "band part", run_band_part, p, &x, 1, y);
 }

@@ -48,9 +48,9 @@ static bool last_axes(struct compiler *c, struct value *x, const int64_t *axes, 
     if (x->rank < 1)
         return compile_fail(c, ERR_UNSUPPORTED, "a scalar");
     for (int i = 0; i < n; i++) {
-        int64_t axis = axes[i] < 0 ? axes[i] + x->rank : axes[i];
-        if (axis < 0 || axis >= x->rank)
-            return compile_fail(c, ERR_FORMAT, "axis outside the tensor");
+        int axis;
+        if (!axis_of(c, axes[i], x->rank, &axis))
+            return false;
         named[axis] = true;
     }
     if (n == 0)
@@ -107,11 +107,8 @@ bool emit_layer_norm(struct compiler *c, const struct mil_op *op)
             *(i == 0 ? &p->gamma : &p->beta) = const_floats(c, &v);
     }
     p->eps = (float)eps;
-    struct step *s = step_new(c, "layer norm", run_layer_norm);
-    s->params = p;
+    struct step *s = step_make(c, "layer norm", run_layer_norm, p, &x, 1, y);
     s->serial = value_elems(&x) < PARALLEL_ELEMS;
-    step_in(c, s, x);
-    step_out(c, s, y);
     struct value shaped;
     if (y.rank != t->rank) {
         if (!view_reshape(&y, t->rank, t->dims, &shaped))
@@ -166,20 +163,13 @@ bool emit_softmax(struct compiler *c, const struct mil_op *op)
 {
     struct value x, y;
     struct rows *p;
-    int64_t axis;
-    if (!operand_f32(c, op, "x", &x) || !arg_int(c, op, "axis", -1, &axis))
+    int axis;
+    if (!operand_f32(c, op, "x", &x) || !arg_axis(c, op, -1, x.rank, &axis))
         return false;
-    if (axis < 0)
-        axis += x.rank;
-    if (x.rank < 1 || axis < 0 || axis >= x.rank)
-        return compile_fail(c, ERR_FORMAT, "axis outside the tensor");
-    x = axis_last(&x, (int)axis);
+    x = axis_last(&x, axis);
     p = rows_new(c, &x, &y);
-    struct step *s = step_new(c, "softmax", run_softmax);
-    s->params = p;
+    struct step *s = step_make(c, "softmax", run_softmax, p, &x, 1, y);
     s->serial = value_elems(&x) < 8192;
-    step_in(c, s, x);
-    step_out(c, s, y);
-    set_output(c, op, 0, last_to_axis(&y, (int)axis));
+    set_output(c, op, 0, last_to_axis(&y, axis));
     return true;
 }

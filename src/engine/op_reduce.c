@@ -14,12 +14,7 @@ struct reduce {
 /* Offset of element k of the reduced axes. */
 static int64_t reduced_offset(const struct reduce *p, int64_t k)
 {
-    int64_t at = 0;
-    for (int i = p->rank - 1; i >= 0; i--) {
-        at += k % p->dims[i] * p->strides[i];
-        k /= p->dims[i];
-    }
-    return at;
+    return walk_offset(p->rank, p->dims, p->strides, k);
 }
 
 static double reduce_floats(const struct engine_run *r, const struct reduce *p, const float *x)
@@ -124,11 +119,7 @@ static void run_reduce(const struct step *s, struct engine_run *r, int i_thread,
     int64_t begin, end;
     pool_split(p->n_kept, 1, i_thread, n_threads, &begin, &end);
     for (int64_t item = begin; item < end; item++) {
-        int64_t at = 0, rest = item;
-        for (int i = p->kept_rank - 1; i >= 0; i--) {
-            at += rest % p->kept_dims[i] * p->kept_strides[i];
-            rest /= p->kept_dims[i];
-        }
+        int64_t at = walk_offset(p->kept_rank, p->kept_dims, p->kept_strides, item);
         if (p->id == MIL_OP_REDUCE_ARGMAX || p->id == MIL_OP_REDUCE_ARGMIN)
             y[item] = reduce_index(r, p, x0 + at, is_float);
         else if (is_float)
@@ -179,10 +170,10 @@ bool emit_reduce(struct compiler *c, const struct mil_op *op)
     for (int i = 0; i < x.rank && n == 0; i++)
         reduced[i] = true;
     for (int i = 0; i < n; i++) {
-        int64_t a = axes[i] < 0 ? axes[i] + x.rank : axes[i];
-        if (a < 0 || a >= x.rank)
-            return compile_fail(c, ERR_FORMAT, "axis outside the tensor");
-        reduced[a] = true;
+        int axis;
+        if (!axis_of(c, axes[i], x.rank, &axis))
+            return false;
+        reduced[axis] = true;
     }
     p->id = id;
     for (int i = 0; i < x.rank; i++) {
@@ -199,11 +190,8 @@ bool emit_reduce(struct compiler *c, const struct mil_op *op)
     struct value y = value_new(c, dtype_repr(t->dtype), t->rank, t->dims);
     if (value_elems(&y) != p->n_kept)
         return compile_fail(c, ERR_FORMAT, "its declared result shape is not what the reduction gives");
-    struct step *s = step_new(c, op->info->name, run_reduce);
-    s->params = p;
+    struct step *s = step_make(c, op->info->name, run_reduce, p, &x, 1, y);
     s->serial = value_elems(&x) < PARALLEL_ELEMS;
-    step_in(c, s, x);
-    step_out(c, s, y);
     set_output(c, op, 0, y);
     return true;
 }

@@ -90,17 +90,12 @@ float scalar_function(int id, float v, float alpha, float beta)
 
 static bool gelu_parameters(struct compiler *c, const struct mil_op *op, float *alpha)
 {
-    static const char *const names[] = {"EXACT", "TANH_APPROXIMATION", "SIGMOID_APPROXIMATION"};
-    const struct mil_value *v = mil_arg_value(op, "mode");
-    struct str mode = {names[0], strlen(names[0])};
-    if (v && !mil_value_string(v, &mode))
-        return compile_fail(c, ERR_FORMAT, "mode is no string");
-    for (int i = 0; i < 3; i++)
-        if (mode.n == strlen(names[i]) && memcmp(mode.p, names[i], mode.n) == 0) {
-            *alpha = (float)i;
-            return true;
-        }
-    return compile_fail(c, ERR_UNSUPPORTED, "mode %.*s", (int)mode.n, mode.p);
+    static const char *const modes[] = {"EXACT", "TANH_APPROXIMATION", "SIGMOID_APPROXIMATION"};
+    int mode;
+    if (!arg_word(c, op, "mode", modes, 3, &mode))
+        return false;
+    *alpha = (float)mode;
+    return true;
 }
 
 bool scalar_parameters(struct compiler *c, const struct mil_op *op, float *alpha, float *beta)

@@ -23,13 +23,8 @@ static void run_sdpa(const struct step *s, struct engine_run *r, int i_thread, i
     int64_t begin, end;
     pool_split(p->n_batches * p->n_rows, 1, i_thread, n_threads, &begin, &end);
     for (int64_t item = begin; item < end; item++) {
-        int64_t at[5] = {0}, rest = item / p->n_rows, row = item % p->n_rows;
-        for (int i = p->rank - 1; i >= 0; i--) {
-            int64_t b = rest % p->batch[i];
-            rest /= p->batch[i];
-            for (int j = 0; j < 5; j++)
-                at[j] += b * p->strides[j][i];
-        }
+        int64_t at[5], row = item % p->n_rows;
+        walk_offsets(p->rank, p->batch, 5, p->strides, item / p->n_rows, at);
         const float *q = q0 + at[1] + row * p->row[1], *k = k0 + at[2], *v = v0 + at[3];
         const float *mask = mask0 ? mask0 + at[4] + row * p->row[4] : NULL;
         float *y = y0 + at[0] + row * p->row[0];
@@ -105,16 +100,12 @@ bool emit_sdpa(struct compiler *c, const struct mil_op *op)
         (p->has_mask && !place(c, p, 4, &x[3], t, p->n_rows, p->n_positions)))
         return false;
     p->is_bool = p->has_mask && x[3].repr == REPR_I32;
-    struct step *s = step_new(c, "sdpa", run_sdpa);
-    s->params = p;
-    s->work = (double)p->n_batches * (double)p->n_rows * (double)p->n_positions * (double)(p->d_k + p->d_v);
-    s->serial = (double)value_elems(&y) * (double)p->n_positions < 65536;
     if (!compile_take_memory(c, p->n_positions, sizeof(float)))
         return false;
+    struct step *s = step_make(c, "sdpa", run_sdpa, p, x, 3 + p->has_mask, y);
+    s->work = (double)p->n_batches * (double)p->n_rows * (double)p->n_positions * (double)(p->d_k + p->d_v);
+    s->serial = (double)value_elems(&y) * (double)p->n_positions < 65536;
     s->scratch_bytes = ((size_t)p->n_positions + 16) * sizeof(float);
-    for (int i = 0; i < 3 + p->has_mask; i++)
-        step_in(c, s, x[i]);
-    step_out(c, s, y);
     set_output(c, op, 0, y);
     return true;
 }

@@ -25,10 +25,11 @@ bool emit_read_state(struct compiler *c, const struct mil_op *op)
 
 struct update_params {
     int rank;
-    int64_t dims[MIL_RANK_MAX];   /* of the update, squeezed axes as 1 */
-    int64_t limits[MIL_RANK_MAX]; /* of the target */
-    int64_t to[MIL_RANK_MAX], from[MIL_RANK_MAX];
-    int64_t step[MIL_RANK_MAX];
+    int64_t dims[MIL_RANK_MAX];       /* of the update, squeezed axes as 1 */
+    int64_t limits[MIL_RANK_MAX];     /* of the target */
+    int64_t strides[2][MIL_RANK_MAX]; /* of the target, times step; of the update */
+    int64_t step[MIL_RANK_MAX];       /* of the slice, in elements of the target */
+    int64_t to[MIL_RANK_MAX];         /* strides of the target */
     bool begin_masked[MIL_RANK_MAX];
 };
 
@@ -54,15 +55,11 @@ static void run_slice_update(const struct step *s, struct engine_run *r, int i_t
     pool_split(n_rows, 1, i_thread, n_threads, &first, &last);
     const float *x = value_pointer(r, &s->in[0]);
     char *y = value_pointer(r, &s->out[0]);
-    int64_t n = p->dims[inner], to_step = p->to[inner] * p->step[inner], from_step = p->from[inner];
+    int64_t n = p->dims[inner], to_step = p->strides[0][inner], from_step = p->strides[1][inner];
     for (int64_t row = first; row < last; row++) {
-        int64_t at = offset, src = 0, rest = row;
-        for (int i = inner - 1; i >= 0; i--) {
-            int64_t k = rest % p->dims[i];
-            rest /= p->dims[i];
-            at += k * p->to[i] * p->step[i];
-            src += k * p->from[i];
-        }
+        int64_t offsets[2];
+        walk_offsets(inner, p->dims, 2, p->strides, row, offsets);
+        int64_t at = offset + offsets[0], src = offsets[1];
         if (s->out[0].repr == REPR_F16) {
             f16 *row_out = (f16 *)y + at;
             if (to_step == 1 && from_step == 1)
@@ -117,7 +114,8 @@ static bool emit_update_into(struct compiler *c, const struct mil_op *op, const 
         p->step[i] = n_stride == target->rank ? stride[i] : 1;
         p->begin_masked[i] = begin_mask[i] != 0;
         p->dims[i] = squeeze[i] ? 1 : update.dims[k];
-        p->from[i] = squeeze[i] ? 0 : update.strides[k++];
+        p->strides[0][i] = p->to[i] * p->step[i];
+        p->strides[1][i] = squeeze[i] ? 0 : update.strides[k++];
         if (p->step[i] < 1)
             return compile_fail(c, ERR_UNSUPPORTED, "stride %lld", (long long)p->step[i]);
         /* Holds for no begin; past this the run's own check can't overflow. */

@@ -116,13 +116,10 @@ bool emit_slice_by_index(struct compiler *c, const struct mil_op *op)
 bool emit_split(struct compiler *c, const struct mil_op *op)
 {
     struct value x;
-    int64_t axis, at = 0;
-    if (!operand(c, op, "x", &x) || !arg_int(c, op, "axis", 0, &axis))
+    int axis;
+    int64_t at = 0;
+    if (!operand(c, op, "x", &x) || !arg_axis(c, op, 0, x.rank, &axis))
         return false;
-    if (axis < 0)
-        axis += x.rank;
-    if (axis < 0 || axis >= x.rank)
-        return compile_fail(c, ERR_FORMAT, "axis outside the tensor");
     for (int i = 0; i < op->n_outputs; i++) {
         const struct mil_type *t = var_type(c, op->outputs[i]);
         struct value y = x;
@@ -147,9 +144,9 @@ bool emit_reverse(struct compiler *c, const struct mil_op *op)
     for (int i = 0; i < x.rank; i++)
         turned[i] = n == 0;
     for (int i = 0; i < n; i++) {
-        int64_t axis = axes[i] < 0 ? axes[i] + x.rank : axes[i];
-        if (axis < 0 || axis >= x.rank)
-            return compile_fail(c, ERR_FORMAT, "axis outside the tensor");
+        int axis;
+        if (!axis_of(c, axes[i], x.rank, &axis))
+            return false;
         turned[axis] = true;
     }
     for (int i = 0; i < x.rank; i++) {

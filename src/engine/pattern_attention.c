@@ -260,11 +260,8 @@ static struct value mask_range(struct compiler *c, const struct value *mask, int
     *seen = m;
     struct mask_rows *p = ARENA_NEW(c->arena, struct mask_rows);
     *p = (struct mask_rows){.n_rows = n_rows, .n = n, .stride = stride};
-    struct step *s = step_new(c, "mask range", run_mask_range);
-    s->params = p;
+    struct step *s = step_make(c, "mask range", run_mask_range, p, mask, 1, m->range);
     s->serial = n_rows * n < PARALLEL_ELEMS;
-    step_in(c, s, *mask);
-    step_out(c, s, m->range);
     return m->range;
 }
 

@@ -526,13 +526,9 @@ static bool emit_gated_delta(struct compiler *c, const struct fused *f)
     y.strides[0] = y.strides[2] * p->n_tokens;
     p->y_head = y.strides[1];
     p->y_row = y.strides[2];
-    struct step *s = step_new(c, "gated delta", run_gated_delta);
-    s->params = p;
+    struct step *s = step_make(c, "gated delta", run_gated_delta, p, x, 5, y);
     s->work = 4.0 * (double)p->n_heads * (double)p->n_tokens * (double)p->d_k * (double)p->d_v;
     s->serial = false;
-    for (int i = 0; i < 5; i++)
-        step_in(c, s, x[i]);
-    step_out(c, s, y);
     step_out(c, s, state);
     set_var(c, f->out, y);
     return true;

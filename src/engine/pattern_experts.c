@@ -235,47 +235,36 @@ static bool emit_experts(struct compiler *c, const struct fused *f)
     p->result_bytes = round_up((size_t)p->n_tokens * PIECE_ROWS * 2 * sizeof(float));
     int64_t dims[2] = {p->n_tokens, d->n_in};
     struct value h = value_new(c, REPR_F32, 2, dims);
-    struct step *s = step_new(c, "zero", run_zero);
+    struct step *s = step_make(c, "zero", run_zero, NULL, NULL, 0, h);
     s->serial = value_elems(&h) < 65536;
-    step_out(c, s, h);
-    s = step_new(c, "experts", run_experts);
-    s->params = p;
-    s->serial = false;
-    s->work = 2.0 * (double)p->n_tokens * (double)d->n_in * (double)p->n_in;
-    s->weight_bytes = p->gate.bytes + p->up.bytes;
     size_t product = weight_scratch_bytes(&p->gate, p->n_in, p->n_tokens);
     size_t product_up = weight_scratch_bytes(&p->up, p->n_in, p->n_tokens);
     size_t one = KERNEL_FIXED_SCRATCH(p->n_in, 1); /* a single row may need more than many do */
     product = product > product_up ? product : product_up;
+    s = step_make(c, "experts", run_experts, p, (const struct value[]){x, weights}, 2, h);
+    s->serial = false;
+    s->work = 2.0 * (double)p->n_tokens * (double)d->n_in * (double)p->n_in;
+    s->weight_bytes = p->gate.bytes + p->up.bytes;
     s->scratch_bytes =
         p->gathered_bytes + p->prepared_bytes + p->result_bytes + (product > one ? product : one);
-    step_in(c, s, x);
-    step_in(c, s, weights);
-    step_out(c, s, h);
     struct value in = h;
     if (d->w.fixed) {
         d->row_bytes = round_up(c->plan->kernels->fixed_bytes(1, d->n_in));
         int64_t words = (int64_t)(d->row_bytes * (size_t)d->n_tokens / 4);
         in = value_new(c, REPR_I32, 1, &words);
-        s = step_new(c, "fixed point", run_down_prepare);
-        s->params = d;
+        s = step_make(c, "fixed point", run_down_prepare, d, &h, 1, in);
         s->serial = d->n_tokens == 1;
-        step_in(c, s, h);
-        step_out(c, s, in);
     }
     /* [1, O, 1, T] with tokens outside */
     struct value y = value_new(c, REPR_F32, 4, t->dims);
     y.strides[1] = 1;
     y.strides[3] = d->n_out;
     y.strides[2] = y.strides[0] = d->n_out * d->n_tokens;
-    s = step_new(c, "experts down", run_down);
-    s->params = d;
+    s = step_make(c, "experts down", run_down, d, &in, 1, y);
     s->serial = false;
     s->work = (double)d->n_tokens * (double)d->n_in * (double)d->n_out;
     s->weight_bytes = d->w.bytes;
     s->scratch_bytes = weight_scratch_bytes(&d->w, d->n_in, 1);
-    step_in(c, s, in);
-    step_out(c, s, y);
     set_var(c, f->out, y);
     return true;
 }

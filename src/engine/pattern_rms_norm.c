@@ -147,11 +147,8 @@ static bool emit_rms_norm(struct compiler *c, const struct fused *f)
         p->gamma = gain;
     }
     p->eps = (float)own->eps;
-    struct step *s = step_new(c, "rms norm", run_rms_norm);
-    s->params = p;
+    struct step *s = step_make(c, "rms norm", run_rms_norm, p, &x, 1, y);
     s->serial = value_elems(&x) < PARALLEL_ELEMS;
-    step_in(c, s, x);
-    step_out(c, s, y);
     set_var(c, f->out, y);
     return true;
 }

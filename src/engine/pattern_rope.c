@@ -161,12 +161,7 @@ static bool emit_rope(struct compiler *c, const struct fused *f)
     p->y_head = y.strides[1];
     p->y_row = y.strides[2];
     p->table_row = own->pairs;
-    struct step *s = step_new(c, "rope", run_rope);
-    s->params = p;
-    s->serial = value_elems(&y) < PARALLEL_ELEMS;
-    for (int i = 0; i < 3; i++)
-        step_in(c, s, x[i]);
-    step_out(c, s, y);
+    step_make(c, "rope", run_rope, p, x, 3, y);
     set_var(c, f->out, y);
     return true;
 }

@@ -85,13 +85,8 @@ static void run_silu_mul(const struct step *s, struct engine_run *r, int i_threa
     }
     pool_split(n_rows, 1, i_thread, n_threads, &begin, &end);
     for (int64_t row = begin; row < end; row++) {
-        int64_t at[3] = {0}, rest = row;
-        for (int i = inner - 1; i >= 0; i--) {
-            int64_t k = rest % p->dims[i];
-            rest /= p->dims[i];
-            for (int j = 0; j < 3; j++)
-                at[j] += k * p->strides[j][i];
-        }
+        int64_t at[3];
+        walk_offsets(inner, p->dims, 3, p->strides, row, at);
         r->k->silu_mul(y + at[0], x + at[1], up ? up + at[2] : NULL, p->dims[inner]);
     }
 }
@@ -128,12 +123,8 @@ static bool emit_silu_mul(struct compiler *c, const struct fused *f)
             x[i] = same;
         }
     }
-    struct step *s = step_new(c, n == 2 ? "silu mul" : "silu", run_silu_mul);
-    s->params = p;
+    struct step *s = step_make(c, n == 2 ? "silu mul" : "silu", run_silu_mul, p, x, n, y);
     s->serial = value_elems(&y) < 4096;
-    for (int i = 0; i < n; i++)
-        step_in(c, s, x[i]);
-    step_out(c, s, y);
     set_var(c, f->out, y);
     return true;
 }
