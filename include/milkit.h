@@ -174,7 +174,7 @@ MK_API void mk_decoder_free(mk_decoder *d);
 
 /* Messages through the package's chat template. JSON in the form of OpenAI and Hugging Face: messages is an array; tools an array or
  * NULL; options an object of further variables (add_generation_prompt, enable_thinking, ..) or NULL. The text, and its ids: user data
- * never becomes special tokens. */
+ * never becomes special tokens. JSON that is not valid, and messages that the template refuses, are MK_FORMAT. */
 MK_API mk_status mk_template(const mk_package *p, const char *messages_json, const char *tools_json,
                              const char *options_json, mk_text **out, mk_error **e);
 
@@ -195,7 +195,7 @@ MK_API void mk_parser_free(mk_parser *parser);
 
 typedef struct mk_sampler mk_sampler;
 /* settings_json: an object, or NULL: "greedy" (bool), "temperature", "top_k", "top_p", "min_p", "repetition_penalty",
- * "repetition_window", "seed". What is not given is what the package recommends (greedy where it recommends nothing); without a seed each sampler has another one.
+ * "presence_penalty", "frequency_penalty", "repetition_window", "seed". What is not given is what the package recommends (greedy where it recommends nothing); without a seed each sampler has another one.
  * An unknown key or a value out of its range is MK_USAGE. The same seed and logits give the same tokens on every machine. */
 MK_API mk_status mk_sampler_new(mk_sampler **out, const mk_package *p, const char *settings_json,
                                 mk_error **e);
@@ -303,7 +303,7 @@ MK_API void mk_state_free(mk_state *s);
 
 typedef struct mk_result mk_result;
 /* One call: names [n] and inputs [n], converted to the types that the function declares. state: needed when the function declares
- * states, else NULL. Several threads may call the same function at once, each with its own state. */
+ * states, else NULL; what it holds after a call that failed or was stopped is not defined. Several threads may call the same function at once, each with its own state. */
 MK_API mk_status mk_predict(mk_function *f, const char *const *names, const mk_tensor *inputs, size_t n,
                             mk_state *state, const mk_call *call, mk_result **out, mk_error **e);
 MK_API size_t mk_result_count(const mk_result *r);
@@ -313,8 +313,13 @@ MK_API void mk_result_free(mk_result *r);
 
 /* ---- tools ---- */
 
-/* Each takes its options as a JSON object whose keys are the long options of the command of the same name without dashes ("lut-ffn":
- * "6,8", "context": 512, "force": true), or NULL. An unknown key is MK_USAGE. *report (unless NULL): a JSON object. */
+/* Each takes its options as a JSON object, or NULL. An unknown key is MK_USAGE. */
+
+/* Keys are long options of the command of this name without dashes: "context", "batch", "split-head", "gdn-chunk", "threads"
+ * (numbers), "chunks" (a number or "auto"), "prefix", "format", "lut-embeddings", "lut-ffn", "lut-head", "lut-method",
+ * "quant-embeddings", "quant-ffn", "quant-head", "only", "report" (a file) (strings), "force", "resume", "exact-norms",
+ * "exact-topk" (true or false). The command runs some tokens of what it has written; this function does not: mk_package_open and
+ * a session do. *report (unless NULL): a JSON object. */
 MK_API mk_status mk_convert(mk_library *library, const char *checkpoint, const char *output,
                             const char *options_json, const mk_call *call, mk_text **report, mk_error **e);
 /* .mlpackage to .mlmodelc. "force": replace what is there. */

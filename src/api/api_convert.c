@@ -8,8 +8,8 @@
 /* One key of the options and where its value goes. */
 struct option {
     const char *key;
-    enum { OPTION_TEXT, OPTION_COUNT, OPTION_FLAG } kind;
-    void *value; /* const char *, int64_t (0: not given), bool */
+    enum { OPTION_TEXT, OPTION_COUNT, OPTION_COUNT_OR_AUTO, OPTION_FLAG } kind;
+    void *value; /* const char *, int64_t (0: not given; INT64_MAX: "auto"), bool */
 };
 
 static bool read_option(const struct option *o, const cJSON *item, struct err *e)
@@ -21,9 +21,16 @@ static bool read_option(const struct option *o, const cJSON *item, struct err *e
             break;
         *(const char **)o->value = item->valuestring;
         return true;
+    case OPTION_COUNT_OR_AUTO:
+        if (cJSON_IsString(item) && strcmp(item->valuestring, "auto") == 0) {
+            *(int64_t *)o->value = INT64_MAX;
+            return true;
+        }
+        /* fall through */
     case OPTION_COUNT:
         if (!cJSON_IsNumber(item) || !(d >= 1 && d <= INT32_MAX) || d != (double)(int64_t)d)
-            return err_set(e, ERR_USAGE, "options: %s: expected a whole number from 1 on", o->key);
+            return err_set(e, ERR_USAGE, "options: %s: expected a whole number from 1 on%s", o->key,
+                           o->kind == OPTION_COUNT ? "" : " or \"auto\"");
         *(int64_t *)o->value = (int64_t)d;
         return true;
     case OPTION_FLAG:
@@ -101,7 +108,8 @@ static bool finish_options(const struct texts *t, struct convert_options *o, str
     if (!read_quantization(t, o, e) || !choose(&format, "format", t->format, formats, 3, e))
         return false;
     o->format = format == 0 ? CONVERT_BOTH : format == 1 ? CONVERT_MLMODELC : CONVERT_MLPACKAGE;
-    o->settings.n_chunks = (int)t->n_chunks;
+    o->chunks_auto = t->n_chunks == INT64_MAX;
+    o->settings.n_chunks = o->chunks_auto ? 0 : (int)t->n_chunks;
     o->settings.split_lm_head = (int)t->split_head;
     o->settings.gdn_chunk = (int)t->gdn_chunk;
     o->n_threads = (int)t->n_threads;
@@ -142,8 +150,7 @@ mk_status mk_convert(mk_library *library, const char *checkpoint, const char *ou
     const struct option options[] = {
         {"context", OPTION_COUNT, &o.settings.context_length},
         {"batch", OPTION_COUNT, &o.settings.batch_size},
-        {"chunks", OPTION_COUNT, &t.n_chunks},
-        {"chunks-auto", OPTION_FLAG, &o.chunks_auto},
+        {"chunks", OPTION_COUNT_OR_AUTO, &t.n_chunks},
         {"prefix", OPTION_TEXT, &o.prefix},
         {"split-head", OPTION_COUNT, &t.split_head},
         {"format", OPTION_TEXT, &t.format},
@@ -167,6 +174,9 @@ mk_status mk_convert(mk_library *library, const char *checkpoint, const char *ou
               read_options(json, options, sizeof options / sizeof *options, &e) && finish_options(&t, &o, &e);
     if (!ok)
         e.code = ERR_USAGE; /* the caller's text, not a file */
+    if (ok && o.report_path && strcmp(o.report_path, "-") == 0)
+        ok = err_set(&e, ERR_USAGE,
+                     "options: report: expected a file, found \"-\": the library does not print");
     ok = ok && convert_run(&o, &r, &e);
     if (ok && report)
         *report = describe(&r);

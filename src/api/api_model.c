@@ -187,6 +187,8 @@ static const struct mil_feature *feature_of(const mk_function *f, int32_t kind, 
 mk_status mk_function_port(const mk_function *f, int32_t kind, size_t i, mk_port *out, mk_error **error)
 {
     const struct mil_var *v = NULL;
+    if (out->size < sizeof out->size)
+        return api_usage(error, "port: size is not that of the structure");
     if (kind == MK_OUTPUTS)
         v = i < (size_t)f->mil->block->n_outputs ? f->mil->block->outputs[i] : NULL;
     else if (kind == MK_INPUTS || kind == MK_STATES)
@@ -570,6 +572,7 @@ mk_status mk_predict(mk_function *f, const char *const *names, const mk_tensor *
     *out = NULL;
     if (!api_log_init(&log, f->model->library, call, NULL, error))
         return MK_USAGE;
+    const struct stop stop = {.flag = log.log.cancel};
     if (n > INPUTS_MAX)
         return api_usage(error, "%zu inputs, the most is %d", n, INPUTS_MAX);
     mk_tensor *given = xcalloc(n + 1, sizeof *given);
@@ -578,12 +581,16 @@ mk_status mk_predict(mk_function *f, const char *const *names, const mk_tensor *
     if (ok && mk_function_ports(f, MK_STATES) > 0 && !state)
         ok = err_set(&e, ERR_USAGE, "function %s needs a state", f->mil->name);
     ok = ok && plan_get(f, tensors, &plan, &e) &&
-         (!state || engine_state_add(state->state, plan->plan, &e)) && run_get(f, plan, &run, &e) &&
-         load_inputs(f, plan->plan, run->run, tensors, &e) && !log_cancelled(&log.log, &e) &&
+         (!state || engine_state_add(state->state, plan->plan, &e)) && run_get(f, plan, &run, &e);
+    if (run)
+        engine_run_set_stop(run->run, &stop);
+    ok = ok && load_inputs(f, plan->plan, run->run, tensors, &e) && !log_cancelled(&log.log, &e) &&
          engine_execute(run->run, state ? state->state : NULL, f->model->library->pool, &e) &&
          make_result(out, plan->plan, run->run, &e);
-    if (run)
+    if (run) {
+        engine_run_set_stop(run->run, NULL);
         run_put(f, plan, run);
+    }
     plan_put(f, plan);
     free(given);
     free(tensors);
@@ -597,6 +604,8 @@ size_t mk_result_count(const mk_result *r)
 
 mk_status mk_result_get(const mk_result *r, size_t i, const char **name, mk_tensor *t, mk_error **error)
 {
+    if (t->size < sizeof t->size)
+        return api_usage(error, "tensor: size is not that of the structure");
     if (i >= r->n)
         return api_usage(error, "no output %zu: there are %zu", i, r->n);
     size_t size = t->size < sizeof *t ? t->size : sizeof *t;

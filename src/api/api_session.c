@@ -8,7 +8,7 @@
 struct mk_session {
     mk_package *package;
     struct session *session;
-    atomic_int is_cancelled; /* set by mk_session_cancel; cleared where a call begins and ends */
+    atomic_int is_cancelled; /* set by mk_session_cancel; cleared where a call begins */
 };
 
 struct mk_sampler {
@@ -135,6 +135,18 @@ void mk_session_cancel(mk_session *s)
     atomic_store(&s->is_cancelled, 1);
 }
 
+/* Long steps look at the session's flag and at `flag` (may be NULL), which is the caller's: not after the call. */
+static void begin_call(mk_session *s, const atomic_int *flag)
+{
+    atomic_store(&s->is_cancelled, 0);
+    session_set_stop(s->session, flag, &s->is_cancelled);
+}
+
+static void end_call(mk_session *s)
+{
+    session_set_stop(s->session, NULL, NULL);
+}
+
 static bool check_ids(const mk_session *s, const int32_t *ids, size_t n, struct err *e)
 {
     int64_t size = s->package->model->vocab_size;
@@ -155,18 +167,21 @@ mk_status mk_session_sync(mk_session *s, const int32_t *ids, size_t n, const mk_
         *reused = 0;
     if (!api_log_init(&log, s->package->library, call, &s->is_cancelled, error))
         return MK_USAGE;
-    atomic_store(&s->is_cancelled, 0);
+    begin_call(s, log.log.cancel);
     progress_begin(&progress, &log.log, "prompt", "tokens", 1, (double)n);
     bool ok = check_ids(s, ids, n, &e) && session_sync(s->session, ids, n, &progress, reused, &e);
     progress_end(&progress);
+    end_call(s);
     return api_result(ok, &e, error);
 }
 
 mk_status mk_session_step(mk_session *s, int32_t id, mk_error **error)
 {
     struct err e = {0};
+    begin_call(s, NULL);
     bool ok =
         check_ids(s, &id, 1, &e) && session_feed(s->session, &id, 1, SESSION_CONTRACT, NULL, NULL, NULL, &e);
+    end_call(s);
     return api_result(ok, &e, error);
 }
 
@@ -219,7 +234,7 @@ mk_status mk_session_generate(mk_session *s, mk_sampler *sampler, int64_t limit,
         return api_usage(error, "the sampler belongs to another package");
     if (!session_has_logits(s->session))
         return api_usage(error, "the session has no logits to go on from");
-    atomic_store(&s->is_cancelled, 0);
+    begin_call(s, log.log.cancel);
     size_t n_tokens;
     const int32_t *tokens = mk_session_tokens(s, &n_tokens);
     for (size_t i = 0; i < n_tokens; i++)
@@ -232,6 +247,7 @@ mk_status mk_session_generate(mk_session *s, mk_sampler *sampler, int64_t limit,
                          .on_token = pass_token,
                          .context = &sink};
     bool ok = generate_tokens(&g, &ids, &n_generated, &why, &e);
+    end_call(s); /* what follows is short, and is done for a call that was stopped, too */
     /* So that the context holds all that was given out, and a next call goes on behind it. */
     if (ok && why != GENERATE_STOP && why != GENERATE_CONTEXT && n_generated > 0 &&
         session_position(s->session) < s->package->model->context_length)

@@ -130,8 +130,11 @@ static double read_element(int32_t type, const char *p)
     }
 }
 
+/* What is not a number becomes 0. */
 static int32_t cut(double d, double low, double high)
 {
+    if (isnan(d))
+        return 0;
     return (int32_t)(d < low ? low : d > high ? high : d);
 }
 

@@ -12,6 +12,8 @@ mk_status mk_compile(mk_library *library, const char *package, const char *outpu
     bool force = false;
     (void)library;
     bool ok = !options_json || json_parse(&json, options_json, strlen(options_json), "options", &e);
+    if (ok && json && !cJSON_IsObject(json))
+        ok = err_set(&e, ERR_USAGE, "options: expected an object, found %s", json_type_name(json));
     for (const cJSON *item = json ? json->child : NULL; ok && item; item = item->next)
         if (strcmp(item->string, "force") != 0)
             ok = err_set(&e, ERR_USAGE, "options: unknown key '%s'", item->string);

@@ -134,6 +134,7 @@ static void test_ports(void **state)
     assert_int_equal(port.rank, 4);
     assert_int_equal(port.dims[2], CONTEXT);
     FAILS(mk_function_port(f, MK_STATES, 1, &port, e), MK_USAGE, "port");
+    FAILS(mk_function_port(f, MK_STATES, 0, &(mk_port){0}, e), MK_USAGE, "size");
     mk_function_close(f);
     f = open_part("qwen_embeddings.mlpackage", NULL);
     OK(mk_function_port(f, MK_INPUTS, 0, &port, e));
@@ -257,6 +258,22 @@ static void test_states(void **state)
     t.data = back;
     OK(mk_state_read(s, "model_model_kv_cache_0", &t, e));
     assert_memory_equal(numbers, back, n * sizeof *back);
+    /* Whole numbers are cut to their type, and what is not a number becomes 0. */
+    int8_t *cut = xcalloc(n, 1);
+    numbers[0] = NAN;
+    numbers[1] = -INFINITY;
+    numbers[2] = 300;
+    t.data = numbers;
+    OK(mk_state_write(s, "model_model_kv_cache_0", &t, e));
+    t.type = MK_I8;
+    t.data = cut;
+    OK(mk_state_read(s, "model_model_kv_cache_0", &t, e));
+    assert_int_equal(cut[0], 0);
+    assert_int_equal(cut[1], -128);
+    assert_int_equal(cut[2], 127);
+    free(cut);
+    t.type = MK_F32;
+    t.data = back;
     t.dims[0]++;
     FAILS(mk_state_read(s, "model_model_kv_cache_0", &t, e), MK_USAGE, "shape");
     FAILS(mk_state_write(s, "kv", &t, e), MK_USAGE, "no state kv");

@@ -60,6 +60,17 @@ static void test_wrong_structures(void **state)
     assert_null(p);
     mk_package_options wrong = {.size = sizeof wrong, .precision = 9};
     FAILS(mk_package_open(&p, l, "no/such/folder", &wrong, e), MK_USAGE, "precision");
+    /* Options that are not an object, and values that are not of their kind. */
+    static const char *const options_json[] = {"[1]",        "3", "[\"force\"]", "null", "{\"force\": 1}",
+                                               "{\"x\": 1}", "{"};
+    for (size_t i = 0; i < sizeof options_json / sizeof *options_json; i++) {
+        FAILS(mk_compile(l, "no/such/folder", "out", options_json[i], e), MK_USAGE, NULL);
+        FAILS(mk_convert(l, "no/such/folder", "out", options_json[i], NULL, NULL, e), MK_USAGE, NULL);
+    }
+    FAILS(mk_convert(l, "no/such/folder", "out", "{\"chunks\": \"few\"}", NULL, NULL, e), MK_USAGE, "auto");
+    FAILS(mk_convert(l, "no/such/folder", "out", "{\"chunks\": \"auto\"}", NULL, NULL, e), MK_FAILED,
+          "no/such/folder");
+    FAILS(mk_convert(l, "no/such/folder", "out", "{\"report\": \"-\"}", NULL, NULL, e), MK_USAGE, "report");
     /* Nobody has to take the error. */
     assert_int_equal(mk_package_open(&p, l, "no/such/folder", NULL, NULL), MK_FAILED);
     mk_library_close(l);
@@ -264,6 +275,11 @@ static void test_cancel(void **state)
     mk_cancel_clear(c);
     OK(mk_session_sync(s, ids, 100, &call, NULL, e));
     mk_cancel_free(c);
+    /* Without a running call mk_session_cancel has no effect on later ones. */
+    mk_session_cancel(s);
+    OK(mk_session_step(s, 5, e));
+    mk_session_cancel(s);
+    OK(mk_session_sync(s, ids, 50, NULL, NULL, e));
     call = (mk_call){.size = sizeof call, .progress = stop_at_once, .context = &n_calls};
     mk_status status = mk_session_sync(s, ids, 1, &call, NULL, NULL);
     assert_true(status == MK_OK); /* too short to be told of */
