@@ -2,6 +2,8 @@
  * milkit.h alone, but for reading and writing those files. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+#include "base/terminal.h"
 #include "cli/cli.h"
 #include "format/json.h"
 #include "format/safetensors.h"
@@ -12,7 +14,7 @@
 
 struct predict {
     const char *path, *function, *in, *out, *state_in, *state_out, *precision;
-    bool random, json;
+    bool random, json, is_stdout; /* is_stdout: -o - */
     int64_t seed, repeat, n_threads;
     mk_library *library;
     mk_model *model;
@@ -204,7 +206,7 @@ static bool save_result(const struct predict *p, struct err *e)
         if (ok)
             st_writer_add(w, name, dtype_of(t.type), t.dims, t.rank, t.data);
     }
-    ok = ok && st_writer_write(w, p->out, e);
+    ok = ok && (p->is_stdout ? st_writer_print(w, stdout, e) && cli_flush(e) : st_writer_write(w, p->out, e));
     st_writer_free(w);
     return ok;
 }
@@ -220,7 +222,7 @@ static void put_name(const char *name)
     struct buf b;
     buf_init(&b, 1 << 20);
     json_put_string(&b, name, strlen(name));
-    fwrite(b.p ? b.p : "\"\"", 1, b.p ? b.n : 2, stdout);
+    cli_put_json(b.p ? b.p : "\"\"", b.p ? b.n : 2);
     buf_fini(&b);
 }
 
@@ -244,7 +246,8 @@ static void print_result(const struct predict *p)
             put_name(name);
             printf(", \"dtype\": \"%s\", \"shape\": [", st_dtype_name(dtype_of(t.type)));
         } else {
-            printf("%s %s [", name, st_dtype_name(dtype_of(t.type)));
+            terminal_put(stdout, name);
+            printf(" %s [", st_dtype_name(dtype_of(t.type)));
         }
         for (int k = 0; k < t.rank; k++)
             printf(k ? ", %lld" : "%lld", (long long)t.dims[k]);
@@ -296,8 +299,10 @@ static bool predict(struct cli *c, struct predict *p, struct err *e)
         p->seconds[i] = clock_seconds() - start;
     }
     ok = (!p->out || save_result(p, e)) && (!p->state_out || save_state(p, e));
-    if (ok)
+    if (ok && !p->is_stdout) {
         print_result(p);
+        ok = cli_flush(e);
+    }
 done:
     safetensors_close(in);
     return ok;
@@ -313,7 +318,7 @@ int cmd_predict(struct cli *c, int argc, char **argv)
     const struct cli_option options[] = {
         {"--function", CLI_STRING, &p->function, "NAME", "the function to call (the model's default)"},
         {"-i,--in,--input", CLI_STRING, &p->in, "FILE", "inputs, a safetensors file with their names"},
-        {"-o,--out,--output", CLI_STRING, &p->out, "FILE", "outputs, the same way"},
+        {"-o,--out,--output", CLI_STRING, &p->out, "FILE", "outputs, the same way (- is stdout)"},
         {"--state-in", CLI_STRING, &p->state_in, "FILE", "states before the call (zeros)"},
         {"--state-out", CLI_STRING, &p->state_out, "FILE", "states after it"},
         {"--random", CLI_FLAG, &p->random, NULL, "random inputs of the default shapes"},
@@ -325,6 +330,7 @@ int cmd_predict(struct cli *c, int argc, char **argv)
     };
     bool ok = cli_parse(c, argc, argv, options, (int)(sizeof options / sizeof options[0]), &p->path, 1,
                         &n_positional, SYNOPSIS, &help, &e);
+    p->is_stdout = p->out && strcmp(p->out, "-") == 0;
     if (ok && !help) {
         if (n_positional != 1)
             ok = err_set(&e, ERR_USAGE, "expected a model: a .mlpackage, .mlmodelc or .mlmodel");
@@ -334,6 +340,10 @@ int cmd_predict(struct cli *c, int argc, char **argv)
             ok = err_set(&e, ERR_USAGE, "--repeat: expected 1 to 1000000, found %lld", (long long)p->repeat);
         else if (p->n_threads < 0 || p->n_threads > 1024)
             ok = err_set(&e, ERR_USAGE, "--threads: expected 1 to 1024, found %lld", (long long)p->n_threads);
+        else if (p->is_stdout && p->json)
+            ok = err_set(&e, ERR_USAGE, "-o - and --json: both go to stdout");
+        else if (p->is_stdout && isatty(STDOUT_FILENO) == 1)
+            ok = err_set(&e, ERR_USAGE, "-o -: stdout is a terminal; expected a file or a pipe");
         else
             ok = predict(c, p, &e);
     }

@@ -9,6 +9,7 @@ chunk=tiny/qwen_FFN_PF_chunk_01of01.mlpackage
 expect 0 "logits1 F16 [1, 1, " "$MILKIT" predict "$head" --random --seed 3 -o a.safetensors
 expect 0 "" "$MILKIT" predict tiny/qwen_lm_head.mlpackage --random --seed 3 -o b.safetensors -t 1
 cmp a.safetensors b.safetensors || fail "the two forms of a model differ"
+cp a.safetensors a3.safetensors
 expect 0 "" "$MILKIT" predict "$head" --random --seed 4 -o b.safetensors
 cmp -s a.safetensors b.safetensors && fail "another seed gives the same outputs"
 
@@ -21,6 +22,20 @@ expect 0 "" "$MILKIT" predict "$chunk" --function infer --random -o 3.safetensor
 cmp 2.safetensors 3.safetensors || fail "a state out of a file is not the state that went on"
 cmp s2.safetensors s3.safetensors || fail "states after two calls differ"
 cmp -s s1.safetensors s2.safetensors && [ "$(stat -c %s s1.safetensors)" -lt 1000 ] && fail "the state is empty"
+
+# ---- to stdout ----
+"$MILKIT" predict "$head" --random --seed 3 -o - >b.safetensors 2>err.txt || fail "-o -: $(cat err.txt)"
+cmp a3.safetensors b.safetensors || fail "-o - gives other bytes than a file"
+[ -e ./- ] && fail "-o - has made a file"
+expect 2 "both go to stdout" "$MILKIT" predict "$head" --random -o - --json
+
+# ---- names command no terminal, and JSON is valid ----
+cp -r tiny/qwen_lm_head.mlpackage evil.mlpackage
+LC_ALL=C sed -i "s/logits1/$(printf 'a\033[2J\302\233')/g" evil.mlpackage/Data/com.apple.CoreML/model.mlmodel
+expect 0 "a?[2J? F16" "$MILKIT" predict evil.mlpackage --random
+"$MILKIT" predict evil.mlpackage --random --json >out.txt 2>err.txt || fail "a name with control characters: $(cat err.txt)"
+LC_ALL=C grep -q "$(printf '[\033\302\233]')" out.txt && fail "JSON with control characters: $(od -c out.txt | head -5)"
+python3 -c 'import json; assert json.load(open("out.txt"))["outputs"][0]["name"] == "a\u001b[2J\u009b"' || fail "JSON: $(cat out.txt)"
 
 # ---- JSON and times ----
 expect 0 '"schema": 1' "$MILKIT" predict "$head" --random --repeat 3 --json
