@@ -219,6 +219,14 @@ static bool unknown_option(const struct cli_option *options, int n_options, cons
                  : err_set(e, ERR_USAGE, "unknown option '%s'", a);
 }
 
+/* A word more than the command takes: other programs have prompts, files and folders in such places. */
+static bool unexpected_word(const struct cli *c, const char *a, struct err *e)
+{
+    const char *hint = cli_habit_word(c->command);
+    return hint ? err_set(e, ERR_USAGE, "unexpected argument '%s'; %s", a, hint)
+                : err_set(e, ERR_USAGE, "unexpected argument '%s'", a);
+}
+
 /* notes [argc] */
 static bool parse_words(struct cli *c, int argc, char **argv, const struct cli_option *options, int n_options,
                         const char **positional, int n_max, int *n_positional, struct note *notes,
@@ -229,7 +237,7 @@ static bool parse_words(struct cli *c, int argc, char **argv, const struct cli_o
         const char *a = argv[i];
         if (only_positional || a[0] != '-' || a[1] == '\0') {
             if (*n_positional == n_max)
-                return err_set(e, ERR_USAGE, "unexpected argument '%s'", a);
+                return unexpected_word(c, a, e);
             positional[(*n_positional)++] = a;
             continue;
         }
@@ -415,6 +423,12 @@ static bool stream_read(FILE *f, const char *where, char **text, size_t *bytes, 
 out:
     buf_fini(&b);
     return ok;
+}
+
+void cli_say_waiting(struct cli *c, const char *what)
+{
+    if (isatty(STDIN_FILENO) == 1)
+        log_info(&c->log, "waiting for %s on stdin; Ctrl-D ends it", what);
 }
 
 bool cli_read_text(const char *path, char **text, size_t *bytes, size_t max_bytes, struct err *e)

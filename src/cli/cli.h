@@ -63,6 +63,8 @@ bool cli_resolve(struct cli *c, const char **path, struct err *e) MUST_CHECK;
  * file that must be in it, or NULL. A heap string, NULL on failure: ERR_IO where nothing is there, ERR_FORMAT without the
  * member. */
 bool cli_tokenizer_folder(char **out, const char *path, const char *member, struct err *e) MUST_CHECK;
+/* Says on stderr that the command waits for what is typed, where stdin is a terminal. */
+void cli_say_waiting(struct cli *c, const char *what);
 /* Flushes stdout; a failed write (disk full) is ERR_IO, and ERR_CLOSED where whoever reads stdout has closed it. */
 bool cli_flush(struct err *e) MUST_CHECK;
 /* The product, to stdout. Text of models and files goes out as it is, but to a terminal without what base/terminal.h holds

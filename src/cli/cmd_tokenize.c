@@ -224,6 +224,8 @@ int cmd_tokenize(struct cli *c, int argc, char **argv)
     ok = ok && (!o.jsonl || !o.text ||
                 err_set(&e, ERR_USAGE, "--jsonl reads stdin, not the argument \"%.100s\"", o.text));
     ok = ok && cli_resolve(c, &positional[0], &e) && open_tokenizer(c, positional[0], &t, &e);
+    if (ok && !o.text)
+        cli_say_waiting(c, o.jsonl ? "requests (JSON, one a line)" : o.decode ? "token ids" : "text");
     if (ok)
         ok = o.jsonl    ? answer_lines(c, t, &o, &e)
              : o.decode ? decode_once(t, &o, &e)

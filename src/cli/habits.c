@@ -33,6 +33,25 @@ const struct cli_habit *cli_habit_find(const char *command, const char *name, si
     return NULL;
 }
 
+const char *cli_habit_word(const char *command)
+{
+    static const char *const words[][2] = {
+        {"run", "a prompt is given with -p TEXT or -f FILE"},
+        {"chat", "a message is given with -p TEXT or -f FILE"},
+        {"check", "the checkpoint is given with --hf"},
+        {"convert", "the package is given with -o"},
+        {"eval", "the text is given with --text FILE"},
+        {"logits", "token ids are given with --tokens"},
+        {"predict", "inputs are given with --in FILE"},
+        {"template", "messages are read from stdin"},
+        {"tokenize", "a text with spaces is quoted, or read from stdin"},
+    };
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (strcmp(words[i][0], command) == 0)
+            return words[i][1];
+    return NULL;
+}
+
 bool cli_habit_is_switch_value(const char *text)
 {
     static const char values[] = "on,off,auto,true,false,always,never,0,1";

@@ -22,6 +22,8 @@ struct cli_habit {
 
 /* The habit that the n bytes at name are in this command; NULL: none. */
 const struct cli_habit *cli_habit_find(const char *command, const char *name, size_t n);
+/* What to write instead of a word that the command does not take; NULL: nothing is known. */
+const char *cli_habit_word(const char *command);
 /* Is this a word that may follow a switch? */
 bool cli_habit_is_switch_value(const char *text);
 /* Does one of the comma separated names equal the n bytes at s? */

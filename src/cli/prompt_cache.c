@@ -4,6 +4,22 @@
 #include <unistd.h>
 #include "base/file.h"
 
+/* Whether the file can be made at the end: missing folders are, so the nearest one that is there tells. */
+static bool check_place(const char *path, struct err *e)
+{
+    char *folder = path_folder(path);
+    bool ok = path_check_new(path, e);
+    while (ok && !path_exists(folder)) {
+        char *above = path_folder(folder);
+        free(folder);
+        folder = above;
+    }
+    if (ok && access(folder, W_OK | X_OK) != 0)
+        ok = err_set_errno(e, "%s: can't write into the folder %s", path, folder);
+    free(folder);
+    return ok || err_wrap(e, "--prompt-cache");
+}
+
 bool prompt_cache_load(struct prompt_cache *p, struct session *s, struct log *log, struct err *e)
 {
     if (!p->path)
@@ -16,14 +32,8 @@ bool prompt_cache_load(struct prompt_cache *p, struct session *s, struct log *lo
         log_debug(log, "%s: a state of %lld tokens", p->path, (long long)session_position(s));
     else if (p->read_only)
         log_warn(log, "%s: no such file, so nothing is known of the prompt", p->path);
-    if (!p->read_only && !exists) {
-        char *folder = path_folder(p->path);
-        bool ok = access(folder, W_OK | X_OK) == 0 ||
-                  err_set_errno(e, "--prompt-cache: %s: can't write into the folder %s", p->path, folder);
-        free(folder);
-        if (!ok)
-            return false;
-    }
+    if (!p->read_only && !exists && !check_place(p->path, e))
+        return false;
     p->is_open = !p->read_only;
     return true;
 }

@@ -34,6 +34,22 @@ done <habits.txt
 [ $n_habits -gt 200 ] || fail "only $n_habits rows of habits.def were read"
 [ "$(wc -l <habits.txt)" -eq "$(grep -c '^CLI_HABIT' "$SOURCE/src/cli/habits.def")" ] || fail "rows of habits.def were not read"
 
+# ---- a word too many: what other programs take in its place is named ----
+while read -r command hint; do
+    expect 2 "unexpected argument 'word'; " "$MILKIT" $command tiny word word
+    grep -qF -- "$hint" err.txt || fail "$command: expected $hint: $(head -1 err.txt)"
+done <<'WORDS'
+run -p TEXT
+chat -p TEXT
+check --hf
+convert -o
+eval --text
+logits --tokens
+predict --in
+template stdin
+tokenize quoted
+WORDS
+
 # a note each, and none with -q wherever it stands
 expect 0 "-ngl is ignored: " "$MILKIT" run tiny -p And -n 2 --ids --greedy -ngl 99 -fa on -fa --mlock -c 4096
 [ "$(grep -c "is ignored" err.txt)" -eq 5 ] || fail "notes: $(cat err.txt)"

@@ -81,7 +81,15 @@ refused 4 "damaged" "$MILKIT" $ask tiny
 cp tiny/meta.yaml state.bin
 refused 4 "expected the state of a milkit session" "$MILKIT" $ask tiny
 rm state.bin
-expect 1 "can't write into the folder" "$MILKIT" $ask tiny --prompt-cache no/such/folder/state.bin
+expect 0 "" "$MILKIT" $ask tiny --prompt-cache new/far/folder/state.bin
+[ -s new/far/folder/state.bin ] || fail "missing folders above the file are not made"
+expect 1 "is not a folder" "$MILKIT" $ask tiny --prompt-cache tiny/meta.yaml/far/state.bin
+if [ "$(id -u)" != 0 ]; then
+    mkdir -m 500 closed
+    expect 1 "can't write into the folder closed" "$MILKIT" $ask tiny --prompt-cache closed/far/state.bin
+else
+    echo "skipped: root can write into any folder"
+fi
 expect 2 "expected --prompt-cache FILE" "$MILKIT" $ask tiny --prompt-cache-ro
 mkdir folder
 expect 4 "folder" "$MILKIT" $ask tiny --prompt-cache folder

@@ -56,6 +56,16 @@ printf '/system %s\n/system\nBut\n/tokens\n/history\n' "$evil" >typed.txt
 no_command "chat" bash -c "NO_COLOR=1 '$MILKIT' chat tiny --chat-template '$DATA/chat/keep.jinja' --greedy -n 2 <typed.txt"
 LC_ALL=C.UTF-8 grep -q "0;x.*b.*c.*d.*e.*f" shown.txt || fail "chat: /system shows nothing: $(cat shown.txt)"
 
+# ---- whoever sits at a terminal is told what a command waits for; no one else is ----
+for command in "tokenize tiny" "tokenize tiny --decode" "tokenize tiny --jsonl" "template tiny" "template tiny --jsonl"; do
+    at_terminal "$MILKIT" $command
+    grep -q "milkit: waiting for .* on stdin; Ctrl-D ends it" shown.txt || fail "$command at a terminal: $(cat shown.txt)"
+    at_terminal "$MILKIT" $command -q
+    grep -q "waiting" shown.txt && fail "$command -q at a terminal: $(cat shown.txt)"
+    printf '[]' | "$MILKIT" $command >out.txt 2>err.txt
+    grep -q "waiting" out.txt err.txt && fail "$command with a pipe: $(cat err.txt)"
+done
+
 # ---- names of files: messages, tables, JSON ----
 mkdir names
 cp -r tiny "names/$evil"
