@@ -24,9 +24,10 @@ enum { FREE, TAKEN, LIVE };
 struct salvage {
     struct salvage *next;
     atomic_int state;
+    atomic_uint version; /* grows with each use of the entry, before the rest of it changes */
     atomic_bool is_kept;
-    const char *path;
-    uintptr_t begin, end; /* both 0: an output */
+    _Atomic(const char *) path;
+    atomic_uintptr_t begin, end; /* both 0: an output */
 };
 
 static _Atomic(struct salvage *) entries;
@@ -49,9 +50,10 @@ static struct salvage *take(void)
 static struct salvage *add(const char *path, uintptr_t begin, uintptr_t end)
 {
     struct salvage *s = take();
-    s->path = path;
-    s->begin = begin;
-    s->end = end;
+    atomic_fetch_add(&s->version, 1);
+    atomic_store(&s->path, path);
+    atomic_store(&s->begin, begin);
+    atomic_store(&s->end, end);
     atomic_store(&s->is_kept, false);
     atomic_store(&s->state, LIVE);
     return s;
@@ -82,9 +84,14 @@ const char *salvage_mapping_at(const void *address)
 {
     uintptr_t at = (uintptr_t)address;
     for (const struct salvage *s = atomic_load(&entries); s; s = s->next) {
-        /* Whoever reads a mapping has not closed it, so its entry does not change meanwhile. */
-        if (atomic_load(&s->state) == LIVE && at >= s->begin && at < s->end)
-            return s->path;
+        /* Whoever reads a mapping has not closed it, so its own entry does not change meanwhile; others may, and what was read of
+         * them is only believed when nothing has. */
+        unsigned version = atomic_load(&s->version);
+        if (atomic_load(&s->state) != LIVE || at < atomic_load(&s->begin) || at >= atomic_load(&s->end))
+            continue;
+        const char *path = atomic_load(&s->path);
+        if (atomic_load(&s->state) == LIVE && atomic_load(&s->version) == version)
+            return path;
     }
     return NULL;
 }
