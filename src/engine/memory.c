@@ -130,7 +130,10 @@ static int find_free(const struct pieces *a, size_t bytes)
     if (best >= 0)
         return best;
     k = class_from(a, k + 1);
-    return k < 0 ? -1 : a->heads[k];
+    if (k >= 0)
+        return a->heads[k];
+    /* What was not looked at may be the arena's end, which only grows. */
+    return a->last >= 0 && a->p[a->last].is_free && a->p[a->last].bytes >= bytes ? a->last : -1;
 }
 
 static int take(struct pieces *a, size_t bytes)

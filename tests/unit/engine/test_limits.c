@@ -269,6 +269,46 @@ static void test_all_values_live(void **state)
     free(all);
 }
 
+/* More free pieces of one size class than are looked at, and behind them a larger one at the end of the arena: what takes
+ * its place leaves room for what lay there. */
+static void test_end_of_the_arena(void **state)
+{
+    enum {
+        PIECES = 8,
+        SMALL = 16 * 1024,
+        LARGE = 16 * 1087,
+        BETWEEN = 16 * 1050,
+        PAD = 16 * 100,
+        FIRST = 640
+    };
+    (void)state;
+    struct program p = program_begin();
+    struct mil_var *x = mil_build_input(p.b, "x", MIL_FP32, 1, SHAPE(LARGE)), *pieces[PIECES],
+                   *all[2 * PIECES + 3];
+    struct mil_var *small = block_slice(p.b, x, 0, 0, SMALL, NULL),
+                   *pad = block_slice(p.b, x, 0, 0, PAD, NULL),
+                   *between = block_slice(p.b, x, 0, 0, BETWEEN, NULL),
+                   *first = op1(&p, "abs", block_slice(p.b, x, 0, 0, FIRST, NULL));
+    int n = 0;
+    all[n++] = reduce_sum(&p, first, 1); /* from here on there is room for single numbers */
+    for (int i = 0; i < PIECES; i++) {
+        pieces[i] = op1(&p, "abs", small);
+        all[n++] = op1(&p, "abs", pad); /* keeps the pieces apart, to the end */
+    }
+    struct mil_var *large = op1(&p, "abs", x);
+    all[n++] = reduce_sum(&p, large, 1);
+    for (int i = 0; i < PIECES; i++)
+        all[n++] = reduce_sum(&p, pieces[i], 1);
+    all[n++] = op1(&p, "abs", between);
+    program_end(&p, all, n);
+    struct engine_plan *made = NULL;
+    ASSERT_OK(engine_plan_new(&made, p.m, "main", NULL, 0, NULL, e));
+    /* All of these are alive together. */
+    assert_true(engine_plan_arena_bytes(made) >= sizeof(float) * (FIRST + PIECES * (SMALL + PAD) + LARGE));
+    engine_plan_free(made);
+    program_free(&p);
+}
+
 /* Lives of every length and size, many times: results show that no two values share a place while both live. */
 static void test_places_of_random_lives(void **state)
 {
@@ -381,28 +421,30 @@ static void test_stop_inside_a_step(void **state)
 /* A long step is done in parts; that it is changes no bit. */
 static void test_parts_change_nothing(void **state)
 {
+    enum { N = 940 };
     (void)state;
     struct program p = program_begin();
-    struct mil_var *x = mil_build_input(p.b, "x", MIL_FP32, 2, SHAPE(700, 900));
-    struct mil_var *w = mil_build_input(p.b, "w", MIL_FP32, 2, SHAPE(800, 900));
-    struct mil_var *y = block_matmul(p.b, x, w, true, NULL); /* two parts for one thread */
+    struct mil_var *x = mil_build_input(p.b, "x", MIL_FP32, 2, SHAPE(N, N));
+    struct mil_var *w = mil_build_input(p.b, "w", MIL_FP32, 2, SHAPE(N, N));
+    struct mil_var *y =
+        block_matmul(p.b, x, w, true, NULL); /* three parts for one thread, one for each of two */
     program_end(&p, &y, 1);
-    struct machine one, three;
+    struct machine one, two;
     machine_open(&one, p.m, ENGINE_DEFAULT, 1);
-    machine_open(&three, p.m, ENGINE_DEFAULT, 3);
+    machine_open(&two, p.m, ENGINE_DEFAULT, 2);
     machine_execute(&one, NULL, 0);
-    machine_execute(&three, NULL, 0);
+    machine_execute(&two, NULL, 0);
     const float *a = engine_output(one.run, 0), *px = engine_input(one.run, 0),
                 *pw = engine_input(one.run, 1);
-    assert_memory_equal(a, engine_output(three.run, 0), 700 * 800 * 4);
-    for (int i = 0; i < 700; i += 233) {
+    assert_memory_equal(a, engine_output(two.run, 0), (size_t)N * N * 4);
+    for (int i = 0; i < N; i += 233) {
         double sum = 0;
-        for (int k = 0; k < 900; k++)
-            sum += (double)px[i * 900 + k] * (double)pw[799 * 900 + k];
-        assert_true(fabs(sum - (double)a[i * 800 + 799]) < 1e-2);
+        for (int k = 0; k < N; k++)
+            sum += (double)px[i * N + k] * (double)pw[(N - 1) * N + k];
+        assert_true(fabs(sum - (double)a[i * N + N - 1]) < 1e-2);
     }
     machine_close(&one);
-    machine_close(&three);
+    machine_close(&two);
     program_free(&p);
 }
 
@@ -415,6 +457,7 @@ int main(void)
         cmocka_unit_test(test_work_is_counted_before),
         cmocka_unit_test(test_many_products_of_one_value),
         cmocka_unit_test(test_all_values_live),
+        cmocka_unit_test(test_end_of_the_arena),
         cmocka_unit_test(test_places_of_random_lives),
         cmocka_unit_test(test_stop_inside_a_step),
         cmocka_unit_test(test_parts_change_nothing),
