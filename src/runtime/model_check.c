@@ -103,12 +103,17 @@ static bool try_position(const struct model *m, int i, const struct mil_var *cac
         for (int64_t j = 0; is_position && j < port->n_elems; j++)
             ((int32_t *)engine_input(run, k))[j] = (int32_t)position;
     }
-    if (ok && !engine_execute(run, state, m->pool, &why))
-        ok = err_set(
-            e, ERR_FORMAT,
-            "%s: position %lld of a context of %lld can't be computed: state %s holds %lld positions (%s)",
-            m->package->chunks[i], (long long)position, (long long)m->context_length, cache->name,
-            (long long)cache->type->elem->dims[2], why.msg);
+    if (ok && !engine_execute(run, state, m->pool, &why)) {
+        ok = false;
+        if (why.code == ERR_FAILED)
+            err_set(e, ERR_FORMAT,
+                    "%s: position %lld of a context of %lld can't be computed: state %s holds %lld positions "
+                    "(%s)",
+                    m->package->chunks[i], (long long)position, (long long)m->context_length, cache->name,
+                    (long long)cache->type->elem->dims[2], why.msg);
+        else /* stopped: nothing is known of the package */
+            *e = why;
+    }
     engine_run_free(run);
     engine_state_free(state);
     return ok;

@@ -2,6 +2,7 @@
 /* Rotating functions, functions in two files, update masks and monolithic models, on packages that are made here: logits
  * against a computation by hand, the order of calls, going back, and what is refused when a package is opened. */
 #include <unistd.h>
+#include "runtime/model_int.h"
 #include "runtime/session.h"
 #include "peer_package.h"
 
@@ -293,6 +294,28 @@ static void test_refusals(void **state)
                    ERR_FORMAT, "function prefill takes 4 tokens, but meta.yaml says batch_size 3");
 }
 
+/* A trial of the last position that is stopped says nothing of the package. */
+static void test_stopped_trial(void **state)
+{
+    (void)state;
+    const struct peer p = {ROTATING, .n_chunks = 1};
+    char *folder = make(&p);
+    atomic_int cancel = 0;
+    struct log log = {.cancel = &cancel};
+    struct model *m = NULL;
+    struct err trial = {0}, stopped = {0};
+    ASSERT_OK(model_open(&m, folder, &(struct model_options){.n_threads = 1, .log = &log}, e));
+    m->rotate_from = INT64_MAX; /* as if no function took over where the window ends */
+    assert_false(model_check_positions(m, &trial));
+    assert_int_equal(trial.code, ERR_FORMAT);
+    cancel = 1;
+    assert_false(model_check_positions(m, &stopped));
+    assert_int_equal(stopped.code, ERR_CANCELLED);
+    assert_null(strstr(stopped.msg, "can't be computed"));
+    model_close(m);
+    free(folder);
+}
+
 /* Without the rotating batch, or without any, tokens behind the window go one by one. */
 static void test_fewer_functions(void **state)
 {
@@ -370,9 +393,13 @@ static void test_warnings(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_by_one), cmocka_unit_test(test_prompts),
-        cmocka_unit_test(test_bits),       cmocka_unit_test(test_sync),
-        cmocka_unit_test(test_refusals),   cmocka_unit_test(test_fewer_functions),
+        cmocka_unit_test(test_one_by_one),
+        cmocka_unit_test(test_prompts),
+        cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_sync),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_stopped_trial),
+        cmocka_unit_test(test_fewer_functions),
         cmocka_unit_test(test_warnings),
     };
     return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
