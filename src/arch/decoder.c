@@ -7,8 +7,7 @@
 #include <math.h>
 #include "arch/blocks.h"
 #include "arch/family.h"
-
-#define STATE_NAME "model_model_kv_cache_0"
+#include "format/contract.h"
 
 struct layer {
     const struct st_tensor *tensors[DECODER_TENSORS];
@@ -213,7 +212,7 @@ static bool build_function(const struct arch_model *m, const struct chunk_values
     struct arch_inputs inputs = arch_build_inputs(m, b, t);
     struct layer_inputs in = {.mask = inputs.causal_mask, .position = inputs.current_pos};
     struct mil_var *x = inputs.hidden_states;
-    in.state = mil_build_state(b, STATE_NAME, MIL_FP16, 4, cache_shape);
+    in.state = mil_build_state(b, STATE_KV_CACHE, MIL_FP16, 4, cache_shape);
     in.cos = block_rope_rows(b, c->cos, inputs.position_ids, "rope_cos");
     in.sin = block_rope_rows(b, c->sin, inputs.position_ids, "rope_sin");
     for (int64_t i = c->begin; i < c->end; i++) {
@@ -234,11 +233,11 @@ static bool decoder_build_chunk(struct arch_model *m, int i_chunk, struct mil_mo
 {
     struct chunk_values c;
     make_values(m, i_chunk, out, &c);
-    if (!build_function(m, &c, out, "infer", 1, e) ||
-        !build_function(m, &c, out, "prefill", m->settings.batch_size, e))
+    if (!build_function(m, &c, out, FUNCTION_INFER, 1, e) ||
+        !build_function(m, &c, out, FUNCTION_PREFILL, m->settings.batch_size, e))
         return err_wrap(e, "chunk %d", i_chunk + 1);
 
-    struct arch_state state = {.name = STATE_NAME, .rank = 4};
+    struct arch_state state = {.name = STATE_KV_CACHE, .rank = 4};
     state_shape(m, state.shape);
     arch_describe_chunk(m, i_chunk, &state, 1, out);
     return true;

@@ -7,9 +7,9 @@
 #include "arch/gemma4.h"
 #include <math.h>
 #include <string.h>
+#include "format/contract.h"
 
-static const char *const state_names[GEMMA4_KINDS] = {"model_model_kv_cache_local",
-                                                      "model_model_kv_cache_global"};
+static const char *const state_names[GEMMA4_KINDS] = {STATE_KV_CACHE_LOCAL, STATE_KV_CACHE_GLOBAL};
 
 static struct window_cache local_cache(const struct arch_model *m)
 {
@@ -67,9 +67,9 @@ static bool gemma4_build_embeddings(struct arch_model *m, struct mil_model *out,
     int64_t t = m->settings.batch_size == 1 ? 1 : MIL_DIM_UNKNOWN, ids_shape[2] = {1, t};
     int64_t by_layer[4] = {1, -1, m->n_layers, g->per_layer_size}, flat[3] = {1, -1, m->per_layer_inputs};
     struct mil_builder *b = mil_builder_new(out, "main", "CoreML8");
-    struct mil_var *ids = mil_build_input(b, "input_ids", MIL_INT32, 2, ids_shape);
+    struct mil_var *ids = mil_build_input(b, PORT_INPUT_IDS, MIL_INT32, 2, ids_shape);
     struct mil_var *hidden = scaled_rows(g, b, out, m->ends.embeddings, m->vocab_size, m->hidden_size, ids,
-                                         "embed_tokens_weight", "hidden_states");
+                                         "embed_tokens_weight", PORT_HIDDEN_STATES);
     struct mil_var *own = scaled_rows(g, b, out, g->per_layer_table, m->vocab_size, g->per_layer_size, ids,
                                       "embed_tokens_per_layer_weight", NULL);
     struct mil_var *y =
@@ -81,7 +81,7 @@ static bool gemma4_build_embeddings(struct arch_model *m, struct mil_model *out,
     y = block_rms_norm(b, y, arch_vector(out, g->projection_norm, ARCH_KEEP),
                        g->rms_norm_eps * (double)m->hidden_size, "per_layer_projection_norm");
     y = block_binary(b, "add", y, block_reshape(b, own, 4, by_layer, NULL), NULL);
-    y = block_reshape(b, block_scale(b, y, sqrt(0.5), NULL), 3, flat, "per_layer_inputs");
+    y = block_reshape(b, block_scale(b, y, sqrt(0.5), NULL), 3, flat, PORT_PER_LAYER_INPUTS);
     struct mil_var *outputs[2] = {hidden, y};
     if (!mil_builder_finish(b, outputs, 2, e))
         return err_wrap(e, "embeddings");
@@ -319,8 +319,8 @@ static bool gemma4_build_chunk(struct arch_model *m, int i_chunk, struct mil_mod
 {
     struct chunk_values c;
     make_values(m, i_chunk, out, &c);
-    if (!build_function(m, &c, out, "infer", 1, e) ||
-        !build_function(m, &c, out, "prefill", m->settings.batch_size, e))
+    if (!build_function(m, &c, out, FUNCTION_INFER, 1, e) ||
+        !build_function(m, &c, out, FUNCTION_PREFILL, m->settings.batch_size, e))
         return err_wrap(e, "chunk %d", i_chunk + 1);
 
     struct arch_state states[GEMMA4_KINDS];

@@ -2,6 +2,7 @@
  * view. */
 #include "arch/blocks.h"
 #include "arch/family.h"
+#include "format/contract.h"
 
 static const char *number_text(struct mil_model *out, int64_t v)
 {
@@ -28,13 +29,13 @@ void arch_describe_embeddings(const struct arch_model *m, struct mil_model *out)
     bool has_second = m->per_layer_inputs > 0;
     struct mil_function_description *f = describe_single(out, has_second ? 2 : 1);
     const int64_t *const shapes[2] = {one, many};
-    f->inputs[0] = arch_enumerated_feature(out, "input_ids", MIL_INT32, 2, shapes, batch == 1 ? 1 : 2);
+    f->inputs[0] = arch_enumerated_feature(out, PORT_INPUT_IDS, MIL_INT32, 2, shapes, batch == 1 ? 1 : 2);
     /* A result of flexible length is described without a shape. */
     int64_t hidden[3] = {1, 1, m->hidden_size}, second[3] = {1, 1, m->per_layer_inputs};
     int rank = batch == 1 ? 3 : 0;
-    f->outputs[0] = arch_array_feature(out, "hidden_states", MIL_FP16, rank, hidden);
+    f->outputs[0] = arch_array_feature(out, PORT_HIDDEN_STATES, MIL_FP16, rank, hidden);
     if (has_second)
-        f->outputs[1] = arch_array_feature(out, "per_layer_inputs", MIL_FP16, rank, second);
+        f->outputs[1] = arch_array_feature(out, PORT_PER_LAYER_INPUTS, MIL_FP16, rank, second);
     const struct mil_text_pair pairs[] = {
         {"com.anemll.batch_size", number_text(out, batch)},
         {"com.anemll.context_length", number_text(out, m->settings.context_length)},
@@ -49,9 +50,9 @@ bool arch_build_embeddings(struct arch_model *m, struct mil_model *out, struct e
     int64_t any_length[2] = {1, m->settings.batch_size == 1 ? 1 : MIL_DIM_UNKNOWN};
     int64_t dims[2] = {m->vocab_size, m->hidden_size};
     struct mil_builder *b = mil_builder_new(out, "main", "CoreML8");
-    struct mil_var *ids = mil_build_input(b, "input_ids", MIL_INT32, 2, any_length);
+    struct mil_var *ids = mil_build_input(b, PORT_INPUT_IDS, MIL_INT32, 2, any_length);
     struct mil_var *hidden = block_gather(b, arch_weight(out, m->ends.embeddings, 0, 2, dims), ids,
-                                          "embed_tokens_weight", "hidden_states");
+                                          "embed_tokens_weight", PORT_HIDDEN_STATES);
     if (!mil_builder_finish(b, &hidden, 1, e))
         return err_wrap(e, "embeddings");
     arch_describe_embeddings(m, out);
@@ -69,7 +70,7 @@ bool arch_build_head(struct arch_model *m, struct mil_model *out, struct err *e)
     struct mil_function_description *f = describe_single(out, n);
     struct buf sizes;
     buf_init(&sizes, (size_t)1 << 20);
-    struct mil_var *x = mil_build_input(b, "hidden_states", MIL_FP16, 3, hidden_shape);
+    struct mil_var *x = mil_build_input(b, PORT_HIDDEN_STATES, MIL_FP16, 3, hidden_shape);
     /* The division by the cap is done once here: behind the products it would be one for every logit, and
      * compilers would fold it into the weights. A division, because fp16 has 30 and has not 1/30. */
     if (cap > 0)
@@ -78,7 +79,7 @@ bool arch_build_head(struct arch_model *m, struct mil_model *out, struct err *e)
     for (int i = 0; i < n; i++) {
         int64_t size = arch_head_part(m->vocab_size, n, i);
         int64_t dims[4] = {size, m->hidden_size, 1, 1}, result[3] = {1, 1, size};
-        const char *name = arena_printf(out->arena, "logits%d", i + 1);
+        const char *name = arena_printf(out->arena, PORT_LOGITS_FORMAT, i + 1);
         struct mil_var *y = block_linear(b, x, arch_weight(out, weight, row * m->hidden_size, 4, dims), NULL,
                                          arena_printf(out->arena, "lm_head_%d", i + 1));
         y = block_reshape(b, y, 3, result, cap > 0 ? NULL : name);
@@ -87,7 +88,7 @@ bool arch_build_head(struct arch_model *m, struct mil_model *out, struct err *e)
         buf_printf(&sizes, "%s%lld", i ? "," : "", (long long)size);
         row += size;
     }
-    f->inputs[0] = arch_array_feature(out, "hidden_states", MIL_FP16, 3, hidden_shape);
+    f->inputs[0] = arch_array_feature(out, PORT_HIDDEN_STATES, MIL_FP16, 3, hidden_shape);
     bool ok = mil_builder_finish(b, logits, n, e) || err_wrap(e, "LM head");
     const struct mil_text_pair pairs[] = {
         {"com.anemll.context_length", number_text(out, m->settings.context_length)},
@@ -112,19 +113,19 @@ struct arch_inputs arch_build_inputs(const struct arch_model *m, struct mil_buil
     int64_t hidden[3] = {1, t, m->hidden_size}, mask[4] = {1, 1, t, m->settings.context_length};
     int64_t per_layer[3] = {1, t, m->per_layer_inputs}, one = 1;
     struct arch_inputs in = {0};
-    in.hidden_states = mil_build_input(b, "hidden_states", MIL_FP16, 3, hidden);
-    in.position_ids = mil_build_input(b, "position_ids", MIL_INT32, 1, &t);
-    in.causal_mask = mil_build_input(b, "causal_mask", MIL_FP16, 4, mask);
-    in.current_pos = mil_build_input(b, "current_pos", MIL_INT32, 1, &one);
+    in.hidden_states = mil_build_input(b, PORT_HIDDEN_STATES, MIL_FP16, 3, hidden);
+    in.position_ids = mil_build_input(b, PORT_POSITION_IDS, MIL_INT32, 1, &t);
+    in.causal_mask = mil_build_input(b, PORT_CAUSAL_MASK, MIL_FP16, 4, mask);
+    in.current_pos = mil_build_input(b, PORT_CURRENT_POS, MIL_INT32, 1, &one);
     if (m->per_layer_inputs > 0)
-        in.per_layer_inputs = mil_build_input(b, "per_layer_inputs", MIL_FP16, 3, per_layer);
+        in.per_layer_inputs = mil_build_input(b, PORT_PER_LAYER_INPUTS, MIL_FP16, 3, per_layer);
     return in;
 }
 
 bool arch_finish_function(struct mil_builder *b, struct mil_var *x, const char *name, struct err *e)
 {
     if (x)
-        mil_build_rename(b, x, "output_hidden_states");
+        mil_build_rename(b, x, PORT_OUTPUT_HIDDEN_STATES);
     return mil_builder_finish(b, &x, 1, e) || err_wrap(e, "function %s", name);
 }
 
@@ -137,16 +138,16 @@ static void describe_function(const struct arch_model *m, bool is_last, const st
     f->name = name;
     f->n_inputs = m->per_layer_inputs > 0 ? 5 : 4;
     f->inputs = ARENA_ARRAY(out->arena, struct mil_feature, f->n_inputs);
-    f->inputs[0] = arch_array_feature(out, "hidden_states", MIL_FP16, 3, hidden);
-    f->inputs[1] = arch_array_feature(out, "position_ids", MIL_INT32, 1, &t);
-    f->inputs[2] = arch_array_feature(out, "causal_mask", MIL_FP16, 4, mask);
-    f->inputs[3] = arch_array_feature(out, "current_pos", MIL_INT32, 1, &one);
+    f->inputs[0] = arch_array_feature(out, PORT_HIDDEN_STATES, MIL_FP16, 3, hidden);
+    f->inputs[1] = arch_array_feature(out, PORT_POSITION_IDS, MIL_INT32, 1, &t);
+    f->inputs[2] = arch_array_feature(out, PORT_CAUSAL_MASK, MIL_FP16, 4, mask);
+    f->inputs[3] = arch_array_feature(out, PORT_CURRENT_POS, MIL_INT32, 1, &one);
     int64_t per_layer[3] = {1, t, m->per_layer_inputs};
     if (m->per_layer_inputs > 0)
-        f->inputs[4] = arch_array_feature(out, "per_layer_inputs", MIL_FP16, 3, per_layer);
+        f->inputs[4] = arch_array_feature(out, PORT_PER_LAYER_INPUTS, MIL_FP16, 3, per_layer);
     f->n_outputs = 1;
     f->outputs = ARENA_NEW(out->arena, struct mil_feature);
-    f->outputs[0] = arch_array_feature(out, "output_hidden_states", MIL_FP16, 3, result);
+    f->outputs[0] = arch_array_feature(out, PORT_OUTPUT_HIDDEN_STATES, MIL_FP16, 3, result);
     f->n_states = n_states;
     f->states = ARENA_ARRAY(out->arena, struct mil_feature, n_states);
     for (int i = 0; i < n_states; i++)
@@ -163,9 +164,10 @@ void arch_describe_chunk(const struct arch_model *m, int i_chunk, const struct a
     d->has_functions = true;
     d->n_functions = 2;
     d->functions = ARENA_ARRAY(out->arena, struct mil_function_description, 2);
-    d->default_function_name = "infer";
-    describe_function(m, is_last, states, n_states, out, &d->functions[0], "infer", 1);
-    describe_function(m, is_last, states, n_states, out, &d->functions[1], "prefill", m->settings.batch_size);
+    d->default_function_name = FUNCTION_INFER;
+    describe_function(m, is_last, states, n_states, out, &d->functions[0], FUNCTION_INFER, 1);
+    describe_function(m, is_last, states, n_states, out, &d->functions[1], FUNCTION_PREFILL,
+                      m->settings.batch_size);
     const struct mil_text_pair pairs[] = {
         {"com.anemll.batch_size", number_text(out, m->settings.batch_size)},
         {"com.anemll.chunk_no", number_text(out, i_chunk + 1)},

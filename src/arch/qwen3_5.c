@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 #include "arch/qwen3_5.h"
+#include "format/contract.h"
 
 enum { KV, GDN, CONV, N_STATES };
 
@@ -16,12 +17,11 @@ static void fill_states(const struct arch_model *m, struct arch_state states[N_S
 {
     const struct qwen3_5 *q = m->own;
     states[KV] = (struct arch_state){
-        "model_model_kv_cache_0",
+        STATE_KV_CACHE,
         4,
         {2 * q->n_full, q->sizes.n_kv_heads, m->settings.context_length, q->sizes.head_dim}};
-    states[GDN] = (struct arch_state){"model_model_gdn_state_0", 3, {q->n_linear * q->n_v, q->d_k, q->d_v}};
-    states[CONV] =
-        (struct arch_state){"model_model_conv_state_0", 3, {q->n_linear, q->kernel - 1, q->conv_dim}};
+    states[GDN] = (struct arch_state){STATE_GDN, 3, {q->n_linear * q->n_v, q->d_k, q->d_v}};
+    states[CONV] = (struct arch_state){STATE_CONV, 3, {q->n_linear, q->kernel - 1, q->conv_dim}};
 }
 
 /* ---- weights of a chunk ---- */
@@ -237,8 +237,8 @@ static bool qwen3_5_build_chunk(struct arch_model *m, int i_chunk, struct mil_mo
     struct arch_state states[N_STATES];
     fill_states(m, states);
     make_values(m, i_chunk, out, &c);
-    if (!build_function(m, &c, states, out, "infer", 1, e) ||
-        !build_function(m, &c, states, out, "prefill", m->settings.batch_size, e))
+    if (!build_function(m, &c, states, out, FUNCTION_INFER, 1, e) ||
+        !build_function(m, &c, states, out, FUNCTION_PREFILL, m->settings.batch_size, e))
         return err_wrap(e, "chunk %d", i_chunk + 1);
     arch_describe_chunk(m, i_chunk, states, N_STATES, out);
     return true;

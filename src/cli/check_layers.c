@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "format/contract.h"
 #include "format/json.h"
 
 /* One layer over all positions. Of a row: the cosine, the length of the difference relative to the reference's row,
@@ -221,12 +222,12 @@ static bool find_cache(const struct check_layers *l, const struct reference_sess
                        const struct reference_state *want, struct place *p)
 {
     const struct meta *meta = l->model->package->meta;
-    const struct engine_state_entry *e = engine_state_find(states, "model_model_kv_cache_0");
+    const struct engine_state_entry *e = engine_state_find(states, STATE_KV_CACHE);
     int64_t slot = ordinal(r, layer, REFERENCE_KEYS), head = 0;
     if (e) { /* keys of all layers, then values of all layers */
         slot += kind == REFERENCE_VALUES ? e->dims[0] / 2 : 0;
     } else { /* a slot for both of a layer */
-        const struct meta_state *s = listed(meta, layer, "model_model_kv_cache", &slot);
+        const struct meta_state *s = listed(meta, layer, STATE_KV_CACHE_STEM, &slot);
         e = s ? engine_state_find(states, s->name) : NULL;
         head = kind == REFERENCE_VALUES ? want->shape[0] : 0;
     }
@@ -253,8 +254,7 @@ static bool find_recurrent(const struct reference_session *r, struct engine_stat
                            struct place *p)
 {
     bool is_memory = kind == REFERENCE_MEMORY;
-    const struct engine_state_entry *e =
-        engine_state_find(states, is_memory ? "model_model_gdn_state_0" : "model_model_conv_state_0");
+    const struct engine_state_entry *e = engine_state_find(states, is_memory ? STATE_GDN : STATE_CONV);
     int64_t n = 1, total = 1;
     for (int i = 0; i < want->rank; i++)
         n *= want->shape[i];

@@ -3,6 +3,7 @@
 #include <string.h>
 #include "cli/cli.h"
 #include "cli/inspect.h"
+#include "format/contract.h"
 #include "format/mlpackage.h"
 
 static bool folder_has(const char *folder, const char *name)
@@ -34,7 +35,7 @@ static bool inspect_folder(cJSON *o, const char *path, struct err *e)
 {
     if (model_path_kind(path) != MODEL_PATH_NONE)
         return inspect_model(o, path, e);
-    if (folder_has(path, "meta.yaml"))
+    if (folder_has(path, FILE_META))
         return inspect_package(o, path, e);
     if (folder_has_tensors(path))
         return inspect_checkpoint(o, path, e);

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "format/contract.h"
 #include "reference/compare.h"
 
 struct against {
@@ -29,7 +30,7 @@ double eval_token_nll(const float *logits, int64_t n, int32_t next)
 
 static bool is_package(const char *path)
 {
-    char *meta = path_join(path, "meta.yaml");
+    char *meta = path_join(path, FILE_META);
     bool is = path_exists(meta) || !path_is_folder(path);
     free(meta);
     return is;

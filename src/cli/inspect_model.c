@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "cli/inspect.h"
+#include "format/contract.h"
 #include "format/mlpackage.h"
 #include "mil/mil.h"
 #include "mil/ops.h"
@@ -266,7 +267,7 @@ bool inspect_program_text(cJSON *o, const char *path, struct err *e)
 bool inspect_package(cJSON *o, const char *path, struct err *e)
 {
     struct path_list names = {0};
-    char *meta = path_join(path, "meta.yaml");
+    char *meta = path_join(path, FILE_META);
     double bytes = 0;
     int n = 0;
     bool ok;

@@ -3,13 +3,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/file.h"
+#include "format/contract.h"
 #include "format/json.h"
 
 #define CONFIG_BYTES_MAX ((size_t)64 << 20)
 
 static int64_t said_by_meta(const char *folder)
 {
-    char *path = path_join(folder, "meta.yaml");
+    char *path = path_join(folder, FILE_META);
     struct meta *m = NULL;
     int64_t size = 0;
     if (path_exists(path) && meta_read(&m, path, NULL))

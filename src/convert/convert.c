@@ -7,6 +7,7 @@
 #include "convert/parts.h"
 #include "convert/report.h"
 #include "convert/resume.h"
+#include "format/contract.h"
 
 #define CONFIG_BYTES_MAX ((size_t)16 << 20)
 #define DEFAULT_CONTEXT 512
@@ -91,7 +92,7 @@ static bool check_output(const struct convert_options *o, struct err *e)
         return false;
     bool has_meta = false;
     for (size_t i = 0; i < entries.n; i++)
-        has_meta = has_meta || strcmp(entries.names[i], "meta.yaml") == 0;
+        has_meta = has_meta || strcmp(entries.names[i], FILE_META) == 0;
     path_list_free(&entries);
     if (!has_meta)
         return err_set(e, ERR_IO, "%s: exists and is no package (no meta.yaml); --force does not replace it",

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "format/checkpoint.h"
+#include "format/contract.h"
 
 #define CONFIG_BYTES_MAX ((size_t)16 << 20)
 
@@ -22,19 +23,20 @@ static const char *suffix(char dst[16], const struct quant_spec *s)
 char *convert_embeddings_name(const char *prefix, const struct quant_spec *s)
 {
     char text[16];
-    return xasprintf("%s_embeddings%s", prefix, suffix(text, s));
+    return xasprintf(PART_NAME_FORMAT, prefix, PART_EMBEDDINGS, suffix(text, s));
 }
 
 char *convert_chunk_name(const char *prefix, const struct quant_spec *s, int i_chunk, int n_chunks)
 {
     char text[16];
-    return xasprintf("%s_FFN_PF%s_chunk_%02dof%02d", prefix, suffix(text, s), i_chunk + 1, n_chunks);
+    return xasprintf(PART_NAME_FORMAT CHUNK_SUFFIX_FORMAT, prefix, PART_DECODER, suffix(text, s), i_chunk + 1,
+                     n_chunks);
 }
 
 char *convert_head_name(const char *prefix, const struct quant_spec *s)
 {
     char text[16];
-    return xasprintf("%s_lm_head%s", prefix, suffix(text, s));
+    return xasprintf(PART_NAME_FORMAT, prefix, PART_LM_HEAD, suffix(text, s));
 }
 
 /* A pointer of git LFS in the place of a file would make a package that looks whole. */
@@ -301,7 +303,7 @@ bool convert_write_meta(const struct convert_options *o, const struct arch_model
                         const char *folder, struct err *e)
 {
     struct meta *meta = meta_new();
-    char *path = path_join(folder, "meta.yaml");
+    char *path = path_join(folder, FILE_META);
     struct buf b;
     buf_init(&b, (size_t)16 << 20);
     fill_meta(o, m, prefix, meta);

@@ -1,4 +1,4 @@
-/* meta.yaml of a package: all keys of checklist items 18-36, read in three nestings (model_info.parameters,
+/* meta.yaml of a package: all keys of the contract, read in three nestings (model_info.parameters,
  * model_info, top level; the deeper one wins), written in ANEMLL's (model_info.parameters).
  *
  * Unknown keys are kept apart (unknown_keys) and have no effect. A bad value is an error where the key says how a package

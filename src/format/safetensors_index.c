@@ -5,6 +5,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include "format/contract.h"
 #include "format/json.h"
 #include "format/safetensors_internal.h"
 
@@ -162,7 +163,7 @@ char *st_find_in_folder(const char *folder, bool *has_index, struct err *e)
             file = name;
             n_files++;
         }
-        is_package = is_package || strcmp(name, "meta.yaml") == 0;
+        is_package = is_package || strcmp(name, FILE_META) == 0;
         n_torch += has_suffix(name, ".bin") || has_suffix(name, ".pth") || has_suffix(name, ".pt");
     }
     if (!found && (n_indexes == 1 || (n_indexes == 0 && n_files == 1)))

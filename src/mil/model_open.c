@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "format/contract.h"
 #include "format/mlmodelc.h"
 #include "format/mlpackage.h"
 #include "mil/infer.h"
@@ -71,7 +72,7 @@ static bool not_a_model(const char *path, struct err *e)
 {
     if (!path_exists(path))
         return err_set(e, ERR_IO, "%s: no such file or folder", path);
-    char *meta = path_join(path, "meta.yaml");
+    char *meta = path_join(path, FILE_META);
     bool is_several = path_exists(meta);
     free(meta);
     if (is_several)

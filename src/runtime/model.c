@@ -1,10 +1,11 @@
 /* Opening the parts of a package and checking them against each other and against the contract. */
 #include <stdlib.h>
 #include <string.h>
+#include "format/contract.h"
 #include "runtime/model_int.h"
 
-static const char *const function_names[MODEL_FUNCTIONS] = {"infer", "prefill", "infer_rotate",
-                                                            "prefill_rotate"};
+static const char *const function_names[MODEL_FUNCTIONS] = {FUNCTION_INFER, FUNCTION_PREFILL,
+                                                            FUNCTION_INFER_ROTATE, FUNCTION_PREFILL_ROTATE};
 
 static bool plan_part(struct model *m, const struct mil_model *mil, const char *path, const char *function,
                       int64_t tokens, const char *flexible_input, const struct model_options *o,
@@ -14,7 +15,7 @@ static bool plan_part(struct model *m, const struct mil_model *mil, const char *
     struct engine_options options = {
         .kernels = m->kernels, .precision = o->precision, .stop = &m->stop, .state_forms = m->state_forms};
     const struct mil_function *f = mil_function_find(mil, function);
-    const char *first_input = flexible_input || m->is_monolithic ? "input_ids" : "hidden_states";
+    const char *first_input = flexible_input || m->is_monolithic ? PORT_INPUT_IDS : PORT_HIDDEN_STATES;
     bool found = false;
     for (int i = 0; f && i < f->n_inputs; i++)
         found = found || strcmp(f->inputs[i]->name, first_input) == 0;
@@ -77,7 +78,7 @@ static bool check_chunk(struct model *m, const struct engine_plan *p, const char
     const int64_t ids[2] = {1, tokens}, hidden[3] = {1, tokens, m->hidden_size}, positions[1] = {tokens},
                   one[1] = {1}, mask[4] = {1, 1, tokens, m->mask_length > 0 ? m->mask_length : -1},
                   per_layer[3] = {1, tokens, m->per_layer_width};
-    const char *first = m->is_monolithic ? "input_ids" : "hidden_states";
+    const char *first = m->is_monolithic ? PORT_INPUT_IDS : PORT_HIDDEN_STATES;
     int i_first = engine_plan_find_input(p, first);
     if (i_first >= 0 && tokens > 1) {
         const struct engine_port *port = engine_plan_input(p, i_first);
@@ -88,27 +89,27 @@ static bool check_chunk(struct model *m, const struct engine_plan *p, const char
     }
     if (!check_input(p, path, first, m->is_monolithic, m->is_monolithic ? 2 : 3,
                      m->is_monolithic ? ids : hidden, e) ||
-        !check_input(p, path, "position_ids", true, 1, positions, e) ||
-        !check_input(p, path, "causal_mask", false, 4, mask, e) ||
-        !check_input(p, path, "current_pos", true, 1, one, e))
+        !check_input(p, path, PORT_POSITION_IDS, true, 1, positions, e) ||
+        !check_input(p, path, PORT_CAUSAL_MASK, false, 4, mask, e) ||
+        !check_input(p, path, PORT_CURRENT_POS, true, 1, one, e))
         return false;
-    m->mask_length = engine_plan_input(p, engine_plan_find_input(p, "causal_mask"))->dims[3];
+    m->mask_length = engine_plan_input(p, engine_plan_find_input(p, PORT_CAUSAL_MASK))->dims[3];
     /* The head reads the last chunk's row in place. Where meta.yaml does not promise it, prefill's output is not used. */
     int64_t rows = !is_last || tokens == 1 ? tokens : m->prefill_gives_last ? 1 : -1;
-    if (!m->is_monolithic && !check_output(p, path, "output_hidden_states", rows, m->hidden_size, e))
+    if (!m->is_monolithic && !check_output(p, path, PORT_OUTPUT_HIDDEN_STATES, rows, m->hidden_size, e))
         return false;
     const int64_t update[4] = {1, 1, m->mask_length, tokens};
     for (int i = 0; i < engine_plan_inputs(p); i++) {
-        static const char *const known[] = {"position_ids", "causal_mask", "current_pos"};
+        static const char *const known[] = {PORT_POSITION_IDS, PORT_CAUSAL_MASK, PORT_CURRENT_POS};
         const struct engine_port *port = engine_plan_input(p, i);
         bool is_known = i == i_first;
         for (size_t k = 0; k < sizeof known / sizeof *known; k++)
             is_known = is_known || strcmp(port->name, known[k]) == 0;
         if (is_known)
             continue;
-        if (m->per_layer_width > 0 && strcmp(port->name, "per_layer_inputs") == 0)
+        if (m->per_layer_width > 0 && strcmp(port->name, PORT_PER_LAYER_INPUTS) == 0)
             is_known = check_port(port, "input", path, false, 3, per_layer, e);
-        else if (strcmp(port->name, "update_mask") == 0)
+        else if (strcmp(port->name, PORT_UPDATE_MASK) == 0)
             is_known = check_port(port, "input", path, false, 4, update, e);
         else
             err_set(e, ERR_UNSUPPORTED, "%s: function %s: input %s is none that this runtime feeds", path,
@@ -127,14 +128,14 @@ static bool open_embeddings(struct model *m, const struct model_options *o, stru
     if (!mil_model_open(&part->mil, path, 0, e))
         return false;
     const char *function = mil_default_function_name(part->mil);
-    if (!plan_part(m, part->mil, path, function, 1, "input_ids", o, &part->plans[MODEL_INFER], e))
+    if (!plan_part(m, part->mil, path, function, 1, PORT_INPUT_IDS, o, &part->plans[MODEL_INFER], e))
         return false;
     const struct engine_plan *one = part->plans[MODEL_INFER];
-    if (!check_input(one, path, "input_ids", true, 2, ids, e) ||
-        !check_output(one, path, "hidden_states", 1, -1, e))
+    if (!check_input(one, path, PORT_INPUT_IDS, true, 2, ids, e) ||
+        !check_output(one, path, PORT_HIDDEN_STATES, 1, -1, e))
         return false;
-    m->hidden_size = engine_plan_output(one, engine_plan_find_output(one, "hidden_states"))->dims[2];
-    int per_layer = engine_plan_find_output(one, "per_layer_inputs");
+    m->hidden_size = engine_plan_output(one, engine_plan_find_output(one, PORT_HIDDEN_STATES))->dims[2];
+    int per_layer = engine_plan_find_output(one, PORT_PER_LAYER_INPUTS);
     if (per_layer >= 0) {
         const struct engine_port *port = engine_plan_output(one, per_layer);
         if (!check_port(port, "output", path, false, 3, any_width, e))
@@ -144,15 +145,15 @@ static bool open_embeddings(struct model *m, const struct model_options *o, stru
     if (m->batch_size == 1)
         return true;
     /* The chunks read the outputs in place, so the second plan's must have the rows that they count on, too. */
-    if (!plan_part(m, part->mil, path, function, m->batch_size, "input_ids", o, &part->plans[MODEL_PREFILL],
-                   e))
+    if (!plan_part(m, part->mil, path, function, m->batch_size, PORT_INPUT_IDS, o,
+                   &part->plans[MODEL_PREFILL], e))
         return false;
     const struct engine_plan *batch = part->plans[MODEL_PREFILL];
-    if (!check_input(batch, path, "input_ids", true, 2, all_ids, e) ||
-        !check_output(batch, path, "hidden_states", m->batch_size, m->hidden_size, e))
+    if (!check_input(batch, path, PORT_INPUT_IDS, true, 2, all_ids, e) ||
+        !check_output(batch, path, PORT_HIDDEN_STATES, m->batch_size, m->hidden_size, e))
         return false;
     return per_layer < 0 ||
-           check_output(batch, path, "per_layer_inputs", m->batch_size, m->per_layer_width, e);
+           check_output(batch, path, PORT_PER_LAYER_INPUTS, m->batch_size, m->per_layer_width, e);
 }
 
 bool model_is_full_cache(const struct model *m, int rank, const int64_t *dims)
@@ -248,7 +249,7 @@ static int64_t window_of(const struct model *m)
         return 512;
     for (int i = 0; i < m->n_chunks; i++) {
         const char *path;
-        const struct mil_function *f = mil_function_find(file_with(m, i, MODEL_INFER, &path), "infer");
+        const struct mil_function *f = mil_function_find(file_with(m, i, MODEL_INFER, &path), FUNCTION_INFER);
         for (int k = 0; k < f->n_inputs; k++) {
             const struct mil_type *t = f->inputs[k]->type;
             if (t->kind == MIL_TYPE_STATE && t->elem->rank == 4 && t->elem->dims[2] < window)
@@ -289,7 +290,7 @@ static int64_t find_once_from(const struct model *m)
         return 0;
     for (int i = 0; i < m->n_chunks; i++) {
         const char *path;
-        const struct mil_function *f = mil_function_find(file_with(m, i, MODEL_INFER, &path), "infer");
+        const struct mil_function *f = mil_function_find(file_with(m, i, MODEL_INFER, &path), FUNCTION_INFER);
         for (int k = 0; k < f->n_inputs; k++) {
             const struct mil_type *t = f->inputs[k]->type;
             if (t->kind != MIL_TYPE_STATE)
@@ -340,10 +341,10 @@ static bool find_all_logits(const struct engine_plan *p, const char *path, struc
     l->outputs = xcalloc((size_t)n, sizeof *l->outputs);
     for (int k = 0; k < n; k++) {
         char name[32];
-        snprintf(name, sizeof name, "logits%d", k + 1);
+        snprintf(name, sizeof name, PORT_LOGITS_FORMAT, k + 1);
         int i = engine_plan_find_output(p, name);
-        if (i < 0 && n == 1 && (i = engine_plan_find_output(p, "logits")) < 0)
-            i = engine_plan_find_output(p, "output_logits");
+        if (i < 0 && n == 1 && (i = engine_plan_find_output(p, PORT_LOGITS)) < 0)
+            i = engine_plan_find_output(p, PORT_OUTPUT_LOGITS);
         if (i < 0)
             return err_set(e, ERR_FORMAT, "%s: %d outputs, but no %s among them", path, n, name);
         const struct engine_port *port = engine_plan_output(p, i);
@@ -378,8 +379,8 @@ static bool find_logits(struct model *m, enum model_function f, const struct eng
                         struct err *e)
 {
     struct model_logits *l = &m->logits[f];
-    int i_index = engine_plan_find_output(p, "argmax_idx"),
-        i_value = engine_plan_find_output(p, "argmax_val");
+    int i_index = engine_plan_find_output(p, PORT_ARGMAX_INDEX),
+        i_value = engine_plan_find_output(p, PORT_ARGMAX_VALUE);
     bool best_only = i_index >= 0 && i_value >= 0, ok;
     int64_t n = best_only ? engine_plan_output(p, i_index)->n_elems : engine_plan_outputs(p);
     if (n < 1 || n > PARTS_MAX)
@@ -437,7 +438,7 @@ static bool open_head(struct model *m, const struct model_options *o, struct err
         struct engine_plan **plan = &part->plans[MODEL_INFER];
         if (!mil_model_open(&part->mil, path, 0, e) ||
             !plan_part(m, part->mil, path, mil_default_function_name(part->mil), 1, NULL, o, plan, e) ||
-            !check_input(*plan, path, "hidden_states", false, 3, hidden, e) ||
+            !check_input(*plan, path, PORT_HIDDEN_STATES, false, 3, hidden, e) ||
             !find_logits(m, MODEL_INFER, *plan, path, e))
             return false;
     }

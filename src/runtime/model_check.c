@@ -3,6 +3,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include "format/contract.h"
 #include "runtime/model_int.h"
 #include "runtime/sampler.h"
 
@@ -70,8 +71,8 @@ bool model_check_chunk_order(const struct model *m, int i, struct err *e)
 
 static const struct mil_function *infer_of(const struct model *m, int i)
 {
-    const struct mil_function *f = mil_function_find(m->chunks[i].mil, "infer");
-    return f || !m->chunks[i].second ? f : mil_function_find(m->chunks[i].second, "infer");
+    const struct mil_function *f = mil_function_find(m->chunks[i].mil, FUNCTION_INFER);
+    return f || !m->chunks[i].second ? f : mil_function_find(m->chunks[i].second, FUNCTION_INFER);
 }
 
 /* The first cache [.., .., rows, ..] of chunk i with less than n rows; NULL: there is none. */
@@ -98,7 +99,8 @@ static bool try_position(const struct model *m, int i, const struct mil_var *cac
     bool ok = engine_run_new(&run, p, pool_threads(m->pool), e) && engine_state_add(state, p, e);
     for (int k = 0; ok && k < engine_plan_inputs(p); k++) {
         const struct engine_port *port = engine_plan_input(p, k);
-        bool is_position = strcmp(port->name, "position_ids") == 0 || strcmp(port->name, "current_pos") == 0;
+        bool is_position =
+            strcmp(port->name, PORT_POSITION_IDS) == 0 || strcmp(port->name, PORT_CURRENT_POS) == 0;
         memset(engine_input(run, k), 0, 4 * (size_t)port->n_elems);
         for (int64_t j = 0; is_position && j < port->n_elems; j++)
             ((int32_t *)engine_input(run, k))[j] = (int32_t)position;
@@ -199,7 +201,7 @@ void model_check_meta(const struct model *m, struct log *log)
     if (meta_has(meta, "argmax_in_model") && meta->argmax_in_model != m->gives_best_only)
         log_warn(log, "%s: argmax_in_model %s, but %s gives %s", meta->path,
                  meta->argmax_in_model ? "true" : "false", head,
-                 m->gives_best_only ? "argmax_idx" : "logits");
+                 m->gives_best_only ? PORT_ARGMAX_INDEX : "logits");
     if (meta->n_lm_head_chunk_sizes > 0) {
         int same = meta->n_lm_head_chunk_sizes == m->n_logits ? 0 : -1;
         while (same >= 0 && same < m->n_logits &&

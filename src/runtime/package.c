@@ -1,6 +1,7 @@
 /* Finding the parts of a package: names from meta.yaml, the other extension, the aliases of old packages. */
 #include <stdlib.h>
 #include <string.h>
+#include "format/contract.h"
 #include "format/json.h"
 #include "format/mlpackage.h"
 #include "runtime/package.h"
@@ -61,12 +62,12 @@ static char *without_lut(const char *name)
 static char *find_part(const struct package *p, const char *key_value, const char *part, int lut)
 {
     char *suffix = lut_suffix(lut), *names[4] = {NULL}, *found = NULL;
-    const char *prefix = p->meta->model_prefix ? p->meta->model_prefix : "llama";
+    const char *prefix = p->meta->model_prefix ? p->meta->model_prefix : PREFIX_ANEMLL;
     if (key_value) {
         names[0] = xstrdup(key_value);
         names[1] = without_lut(key_value);
     }
-    names[2] = xasprintf("%s_%s%s", prefix, part, suffix);
+    names[2] = xasprintf(PART_NAME_FORMAT, prefix, part, suffix);
     names[3] = xasprintf("%s_%s", prefix, part);
     for (int i = 0; i < 4 && !found; i++)
         if (names[i])
@@ -81,7 +82,7 @@ static char *find_part(const struct package *p, const char *key_value, const cha
 static bool missing_part(const struct package *p, const char *what, const char *key_value, const char *part,
                          struct err *e)
 {
-    const char *prefix = p->meta->model_prefix ? p->meta->model_prefix : "llama";
+    const char *prefix = p->meta->model_prefix ? p->meta->model_prefix : PREFIX_ANEMLL;
     char *name = key_value ? xasprintf("%.*s", (int)stem_length(key_value), key_value)
                            : xasprintf("%s_%s", prefix, part);
     err_set(e, ERR_FORMAT,
@@ -94,21 +95,23 @@ static bool missing_part(const struct package *p, const char *what, const char *
 /* The name of chunk i (1-based) out of the first chunk's name; old names without a chunk number get one. */
 static char *chunk_name(const char *first, int i, int n)
 {
-    const char *at = strstr(first, "_chunk_");
-    if (at && strlen(at) >= 9)
-        return xasprintf("%.*s_chunk_%02d%s", (int)(at - first), first, i, at + 9);
+    const char *at = strstr(first, CHUNK_MARK);
+    if (at && strlen(at) >= strlen(CHUNK_MARK) + 2)
+        return xasprintf("%.*s" CHUNK_MARK "%02d%s", (int)(at - first), first, i,
+                         at + strlen(CHUNK_MARK) + 2);
     size_t stem = stem_length(first);
-    return xasprintf("%.*s_chunk_%02dof%02d%s", (int)stem, first, i, n, first + stem);
+    return xasprintf("%.*s" CHUNK_SUFFIX_FORMAT "%s", (int)stem, first, i, n, first + stem);
 }
 
 /* "_chunk_02of04" says 4; 0: the name does not say. */
 static int chunks_in_name(const char *name)
 {
-    const char *at = strstr(name, "_chunk_");
+    const char *at = strstr(name, CHUNK_MARK);
     int n = 0;
     if (!at)
         return 0;
-    at += 7 + strspn(at + 7, "0123456789");
+    at += strlen(CHUNK_MARK);
+    at += strspn(at, "0123456789");
     if (strncmp(at, "of", 2) != 0)
         return 0;
     for (at += 2; *at >= '0' && *at <= '9' && n < 1000; at++)
@@ -120,14 +123,15 @@ static int chunks_in_name(const char *name)
 static bool find_more(struct package *p, int i, const char *first, const char *suffix, struct err *e)
 {
     const struct meta *m = p->meta;
-    const char *prefix = m->model_prefix ? m->model_prefix : "llama";
+    const char *prefix = m->model_prefix ? m->model_prefix : PREFIX_ANEMLL;
     char *names[3] = {NULL};
     if (m->pf && (!m->ffn || strcmp(m->pf, m->ffn) != 0))
         names[0] = chunk_name(m->pf, i + 1, p->n_chunks);
     if (m->split_rotate) {
         char *chunk = chunk_name(first, i + 1, p->n_chunks);
-        names[1] = xasprintf("%.*s_rot", (int)stem_length(chunk), chunk);
-        names[2] = xasprintf("%s_PF%s_chunk_%02dof%02d", prefix, suffix, i + 1, p->n_chunks);
+        names[1] = xasprintf("%.*s" ROTATE_SUFFIX, (int)stem_length(chunk), chunk);
+        names[2] =
+            xasprintf(PART_NAME_FORMAT CHUNK_SUFFIX_FORMAT, prefix, PART_PREFILL, suffix, i + 1, p->n_chunks);
         free(chunk);
     }
     for (int k = 0; k < 3 && !p->more_chunks[i]; k++)
@@ -147,7 +151,8 @@ static bool find_more(struct package *p, int i, const char *first, const char *s
 static bool find_chunks(struct package *p, struct err *e)
 {
     char *suffix = lut_suffix(p->meta->lut_ffn);
-    char *built = xasprintf("%s_FFN_PF%s", p->meta->model_prefix ? p->meta->model_prefix : "llama", suffix);
+    char *built = xasprintf(PART_NAME_FORMAT, p->meta->model_prefix ? p->meta->model_prefix : PREFIX_ANEMLL,
+                            PART_DECODER, suffix);
     const char *first = p->meta->ffn ? p->meta->ffn : built;
     int n_in_name = chunks_in_name(first);
     bool ok = true;
@@ -180,9 +185,9 @@ static bool find_monolithic(struct package *p, struct err *e)
     p->n_chunks = 1;
     p->chunks = xcalloc(1, sizeof *p->chunks);
     p->more_chunks = xcalloc(1, sizeof *p->more_chunks);
-    p->chunks[0] = find_part(p, m->monolithic_model, "monolithic_full", m->lut_ffn);
+    p->chunks[0] = find_part(p, m->monolithic_model, PART_MONOLITHIC, m->lut_ffn);
     return p->chunks[0] ||
-           missing_part(p, "whole (model_type monolithic)", m->monolithic_model, "monolithic_full", e);
+           missing_part(p, "whole (model_type monolithic)", m->monolithic_model, PART_MONOLITHIC, e);
 }
 
 static bool find_parts(struct package *p, struct err *e)
@@ -190,12 +195,12 @@ static bool find_parts(struct package *p, struct err *e)
     const struct meta *m = p->meta;
     if (p->is_monolithic)
         return find_monolithic(p, e);
-    p->embeddings = find_part(p, m->embeddings, "embeddings", m->lut_embeddings);
-    p->lm_head = find_part(p, m->lm_head, "lm_head", m->lut_lmhead);
+    p->embeddings = find_part(p, m->embeddings, PART_EMBEDDINGS, m->lut_embeddings);
+    p->lm_head = find_part(p, m->lm_head, PART_LM_HEAD, m->lut_lmhead);
     if (!p->embeddings)
-        return missing_part(p, "embeddings", m->embeddings, "embeddings", e);
+        return missing_part(p, "embeddings", m->embeddings, PART_EMBEDDINGS, e);
     if (!p->lm_head)
-        return missing_part(p, "LM head", m->lm_head, "lm_head", e);
+        return missing_part(p, "LM head", m->lm_head, PART_LM_HEAD, e);
     return find_chunks(p, e);
 }
 
@@ -326,7 +331,7 @@ bool package_open(struct package **out, const char *path, struct err *e)
     *out = NULL;
     sampling_init(&p->sampling);
     p->path = path_is_folder(path) ? xstrdup(path) : path_folder(path);
-    char *meta_path = path_is_folder(path) ? path_join(path, "meta.yaml") : xstrdup(path);
+    char *meta_path = path_is_folder(path) ? path_join(path, FILE_META) : xstrdup(path);
     if (!path_exists(meta_path) || !(has_suffix(meta_path, ".yaml") || has_suffix(meta_path, ".yml"))) {
         no_meta(path, e);
         goto done;

@@ -1,7 +1,8 @@
-/* The call sequence of the contract (checklist 73 to 79 for plain transformers). */
+/* The call sequence of the contract. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "format/contract.h"
 #include "runtime/session_int.h"
 
 static bool open_run(const struct session *s, struct engine_run **out, const struct engine_plan *plan,
@@ -31,12 +32,12 @@ static bool runs_open(struct session *s, struct lane *l, struct lane_runs *r, en
         const struct {
             const char *name;
             const void *data;
-        } inputs[] = {{m->is_monolithic ? "input_ids" : "hidden_states", hidden},
-                      {"per_layer_inputs", per_layer},
-                      {"position_ids", l->positions},
-                      {"causal_mask", l->mask},
-                      {"current_pos", l->current_pos},
-                      {"update_mask", l->update_mask}};
+        } inputs[] = {{m->is_monolithic ? PORT_INPUT_IDS : PORT_HIDDEN_STATES, hidden},
+                      {PORT_PER_LAYER_INPUTS, per_layer},
+                      {PORT_POSITION_IDS, l->positions},
+                      {PORT_CAUSAL_MASK, l->mask},
+                      {PORT_CURRENT_POS, l->current_pos},
+                      {PORT_UPDATE_MASK, l->update_mask}};
         for (size_t k = 0; k < sizeof inputs / sizeof *inputs; k++) {
             int at = engine_plan_find_input(p, inputs[k].name);
             if (inputs[k].data && at >= 0)
@@ -44,7 +45,7 @@ static bool runs_open(struct session *s, struct lane *l, struct lane_runs *r, en
         }
         if (m->is_monolithic)
             continue;
-        r->i_last_output = engine_plan_find_output(p, "output_hidden_states");
+        r->i_last_output = engine_plan_find_output(p, PORT_OUTPUT_HIDDEN_STATES);
         hidden = engine_output(run, r->i_last_output);
     }
     return true;
@@ -53,7 +54,7 @@ static bool runs_open(struct session *s, struct lane *l, struct lane_runs *r, en
 static bool takes_update_mask(const struct model *m, enum model_function f)
 {
     for (int i = 0; i < m->n_chunks; i++)
-        if (m->chunks[i].plans[f] && engine_plan_find_input(m->chunks[i].plans[f], "update_mask") >= 0)
+        if (m->chunks[i].plans[f] && engine_plan_find_input(m->chunks[i].plans[f], PORT_UPDATE_MASK) >= 0)
             return true;
     return false;
 }
@@ -85,10 +86,10 @@ static bool lane_open(struct session *s, struct lane *l, bool prefill, struct er
         const struct engine_plan *embed = m->embeddings.plans[plain];
         if (!open_run(s, &l->embeddings, embed, e))
             return false;
-        l->ids = engine_input(l->embeddings, engine_plan_find_input(embed, "input_ids"));
-        l->hidden = engine_output(l->embeddings, engine_plan_find_output(embed, "hidden_states"));
+        l->ids = engine_input(l->embeddings, engine_plan_find_input(embed, PORT_INPUT_IDS));
+        l->hidden = engine_output(l->embeddings, engine_plan_find_output(embed, PORT_HIDDEN_STATES));
         if (m->per_layer_width > 0)
-            per_layer = engine_output(l->embeddings, engine_plan_find_output(embed, "per_layer_inputs"));
+            per_layer = engine_output(l->embeddings, engine_plan_find_output(embed, PORT_PER_LAYER_INPUTS));
     }
     const void *first = m->is_monolithic ? (const void *)l->ids : l->hidden;
     return runs_open(s, l, &l->plain, plain, first, per_layer, e) &&
@@ -129,7 +130,7 @@ bool session_new(struct session **out, struct model *m, struct err *e)
     if (!m->is_monolithic) {
         if (!open_run(s, &s->head, m->head.plans[MODEL_INFER], e))
             goto done;
-        s->i_head_input = engine_plan_find_input(m->head.plans[MODEL_INFER], "hidden_states");
+        s->i_head_input = engine_plan_find_input(m->head.plans[MODEL_INFER], PORT_HIDDEN_STATES);
     }
     *out = s;
     s = NULL;

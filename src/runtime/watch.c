@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include "format/contract.h"
 #include "runtime/model_int.h"
 
 /* The layer whose output a name stands for, -1: none. */
@@ -93,7 +94,7 @@ void model_find_watches(const struct model *m, struct model_part *part, bool is_
 {
     int64_t border = last_layer(part->mil);
     if (!is_last && border >= 0)
-        add_watch(m, part, border, "output_hidden_states");
+        add_watch(m, part, border, PORT_OUTPUT_HIDDEN_STATES);
     const struct engine_plan *infer = part->plans[MODEL_INFER];
     for (int i = 0; i < engine_plan_outputs(infer); i++) {
         const char *name = engine_plan_output(infer, i)->name;
