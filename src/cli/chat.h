@@ -2,11 +2,15 @@
 #ifndef MILKIT_CLI_CHAT_H
 #define MILKIT_CLI_CHAT_H
 
+#include "cli/answer_printer.h"
+#include "cli/cli.h"
 #include "cli/conversation.h"
 #include "cli/line_editor.h"
 
 struct chat {
-    struct conversation conversation;
+    struct cli *cli;
+    struct conversation conversation; /* its events go to the printer and the log */
+    struct answer_printer printer;
     bool is_interactive;        /* stdin is a terminal */
     bool stats;                 /* a status line although stderr is no terminal */
     char *history;              /* path; NULL: none is kept */
@@ -19,6 +23,10 @@ struct chat {
 /* Reads stdin to its end, or /exit. Away from a terminal the first error ends it. ERR_CANCELLED when the user left by
  * Ctrl-C. */
 bool chat_repl(struct chat *chat, struct err *e) MUST_CHECK;
+/* conversation.on_event; context: a struct chat. */
+bool chat_on_event(void *context, const struct conversation_event *event, struct err *e);
+/* "prompt: ..; answer: ..; context: ..", of the last answer, without a newline. */
+void chat_put_stats(const struct conversation *c, struct buf *out);
 /* One message and its answer, and the status line. */
 bool chat_say(struct chat *chat, const char *text, size_t bytes, struct err *e) MUST_CHECK;
 bool chat_again(struct chat *chat, struct err *e) MUST_CHECK;

@@ -79,7 +79,7 @@ static bool run_stats(struct chat *chat, const char *argument, struct err *e)
         return say_done("There was no answer yet.");
     buf_init(&line, 4096);
     buf_puts(&line, "last turn: ");
-    conversation_put_stats(c, &line);
+    chat_put_stats(c, &line);
     int64_t evaluated = t->n_prompt - t->n_reused;
     buf_printf(&line,
                "\n%lld turns: %lld prompt tokens, %lld evaluated in %.2f s; %lld answer tokens in %.2f s",

@@ -79,8 +79,8 @@ void chat_history_add(struct chat *chat, const char *text, size_t bytes)
     buf_putc(&line, '\n');
     errno = 0;
     if (!append(chat->history, &line)) {
-        log_warn(&chat->conversation.cli->log, "%s: the history is not kept%s%s", chat->history,
-                 errno ? ": " : "", errno ? strerror(errno) : "");
+        log_warn(&chat->cli->log, "%s: the history is not kept%s%s", chat->history, errno ? ": " : "",
+                 errno ? strerror(errno) : "");
         free(chat->history);
         chat->history = NULL;
     }

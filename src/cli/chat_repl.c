@@ -37,7 +37,7 @@ static enum line_result read_line(struct chat *chat, const char *prompt_text, st
     prompt(chat, prompt_text);
     errno = 0;
     ssize_t n = getline(&line, &capacity, stdin);
-    if (n < 0 && log_cancelled(&chat->conversation.cli->log, e)) {
+    if (n < 0 && log_cancelled(&chat->cli->log, e)) {
         clearerr(stdin);
         result = LINE_INTERRUPTED;
     } else if (n < 0 && ferror(stdin)) {
@@ -130,12 +130,12 @@ static void show_status(struct chat *chat)
 {
     bool is_terminal = isatty(STDERR_FILENO) == 1 && isatty(STDOUT_FILENO) == 1;
     const struct conversation *c = &chat->conversation;
-    if (!chat->stats && !(is_terminal && c->cli->log.level >= LOG_INFO))
+    if (!chat->stats && !(is_terminal && chat->cli->log.level >= LOG_INFO))
         return;
     struct buf line;
     buf_init(&line, 1024);
-    conversation_put_stats(c, &line);
-    bool dim = is_terminal && c->printer.has_color;
+    chat_put_stats(c, &line);
+    bool dim = is_terminal && chat->printer.has_color;
     fprintf(stderr, "%s[%s]%s\n", dim ? "\033[2m" : "", line.p, dim ? "\033[0m" : "");
     buf_fini(&line);
 }
@@ -143,7 +143,7 @@ static void show_status(struct chat *chat)
 /* After an answer, or none: was it the user at the terminal who stopped it? */
 static bool after_answer(struct chat *chat, bool ok, struct err *e)
 {
-    struct cli *cli = chat->conversation.cli;
+    struct cli *cli = chat->cli;
     bool stopped = log_cancelled(&cli->log, NULL);
     if (ok)
         show_status(chat);
@@ -202,7 +202,7 @@ static const char *stopped_text(const struct chat *chat, enum line_result result
 
 bool chat_repl(struct chat *chat, struct err *e)
 {
-    struct cli *cli = chat->conversation.cli;
+    struct cli *cli = chat->cli;
     struct buf entry;
     bool ok = true, leaves = false, was_stopped = false;
     buf_init(&entry, MESSAGE_BYTES_MAX);
@@ -222,7 +222,7 @@ bool chat_repl(struct chat *chat, struct err *e)
         bool stopped = log_cancelled(&cli->log, NULL);
         bool is_last = *cli->stop_signal == SIGTERM ||
                        (was_stopped && result == LINE_INTERRUPTED && !is_dropped) ||
-                       (result == LINE_FAILED && !entry.failed) || chat->conversation.printer.failed;
+                       (result == LINE_FAILED && !entry.failed) || chat->printer.failed;
         if (!chat->is_interactive || is_last) {
             if (!ok)
                 *e = problem;

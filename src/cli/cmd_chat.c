@@ -133,9 +133,9 @@ static bool talk(struct chat *chat, const struct chat_options *o, struct err *e)
     chat->is_interactive = isatty(STDIN_FILENO) == 1;
     if (chat->is_interactive && !o->no_history)
         chat->history = chat_history_path();
-    if (chat->is_interactive && (chat->editor = line_editor_open(&c->cli->log)))
+    if (chat->is_interactive && (chat->editor = line_editor_open(&chat->cli->log)))
         chat_history_recall(chat);
-    if (chat->is_interactive && c->cli->log.level >= LOG_INFO)
+    if (chat->is_interactive && chat->cli->log.level >= LOG_INFO)
         fprintf(stderr, "%s, a context of %lld tokens. /help lists the commands, Ctrl-D leaves.\n",
                 c->model->package->meta->name ? c->model->package->meta->name : "A package",
                 (long long)c->model->context_length);
@@ -145,7 +145,11 @@ static bool talk(struct chat *chat, const struct chat_options *o, struct err *e)
 int cmd_chat(struct cli *cli, int argc, char **argv)
 {
     struct chat_options o = {0};
-    struct chat chat = {.conversation = {.cli = cli, .sampling = SAMPLING_OPTIONS_INIT, .max_tokens = -1}};
+    struct chat chat = {.cli = cli,
+                        .conversation = {.log = &cli->log,
+                                         .on_event = chat_on_event,
+                                         .sampling = SAMPLING_OPTIONS_INIT,
+                                         .max_tokens = -1}};
     struct conversation *c = &chat.conversation;
     struct err e = {0};
     const char *positional[1], *hint = NULL;
@@ -192,7 +196,8 @@ int cmd_chat(struct cli *cli, int argc, char **argv)
         return 0;
     if (n_positional)
         o.package.path = positional[0];
-    answer_printer_init(&c->printer, o.show_think);
+    c->context = &chat;
+    answer_printer_init(&chat.printer, o.show_think);
     bool ok = check_options(&o, c, &e) && read_system(c, &o, &e) && open_all(cli, &o, c, &hint, &e) &&
               talk(&chat, &o, &e);
     ok = prompt_cache_finish(&o.cache, c->session, &cli->log, ok, &e);

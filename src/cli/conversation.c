@@ -9,6 +9,11 @@
 /* Of the context, what is left to an answer before the oldest messages go: one part of so many. */
 #define ANSWER_SHARE 4
 
+static bool tell(const struct conversation *c, const struct conversation_event *event, struct err *e)
+{
+    return !c->on_event || c->on_event(c->context, event, e);
+}
+
 /* --- messages --- */
 
 static void message_fini(struct message *m)
@@ -229,13 +234,9 @@ static bool make_prompt(struct conversation *c, bool *opens_thinking, struct err
         return err_set(e, ERR_LIMIT,
                        "the message with what belongs to it has %zu tokens, the package's context holds %lld",
                        c->known_ids.n, (long long)context);
-    if (c->n_dropped > n_dropped)
-        log_warn(
-            &c->cli->log,
-            "the context of %lld tokens is full: the oldest messages (%zu) are dropped, the %zu tokens that "
-            "are left are computed again",
-            (long long)context, c->n_dropped - n_dropped, c->known_ids.n);
-    return true;
+    const struct conversation_event dropped = {
+        .kind = CONVERSATION_DROPPED, .n_dropped = c->n_dropped - n_dropped, .n_tokens = c->known_ids.n};
+    return dropped.n_dropped == 0 || tell(c, &dropped, e);
 }
 
 /* --- the answer --- */
@@ -246,7 +247,15 @@ struct answer {
     struct chat_parser *parser;
     struct buf piece, raw, content, reasoning, calls;
     bool skips_special, has_hidden; /* a token that is not in the text */
+    bool is_refused;                /* who listens wants no more of it */
+    struct err problem;             /* why */
 };
+
+static void tell_of_answer(struct answer *a, const struct conversation_event *event)
+{
+    if (!a->is_refused || event->kind == CONVERSATION_ENDS)
+        a->is_refused = !tell(a->conversation, event, &a->problem) || a->is_refused;
+}
 
 static void on_event(void *context, const struct chat_event *event)
 {
@@ -263,21 +272,18 @@ static void on_event(void *context, const struct chat_event *event)
         buf_append(&a->calls, event->text.p, event->text.n);
         buf_puts(&a->calls, "}}");
     }
-    answer_printer_put(&a->conversation->printer, event);
+    tell_of_answer(a, &(struct conversation_event){.kind = CONVERSATION_PIECE, .piece = event});
 }
 
 static bool push_piece(struct answer *a, struct err *e)
 {
-    struct answer_printer *p = &a->conversation->printer;
     if (a->piece.n > 0) {
         buf_append(&a->raw, a->piece.p, a->piece.n);
         chat_parser_push(a->parser, a->piece.p, a->piece.n, on_event, a);
     }
-    if (p->failed) {
-        *e = p->problem;
-        return false;
-    }
-    return true;
+    if (a->is_refused)
+        *e = a->problem;
+    return !a->is_refused;
 }
 
 static bool on_token(void *context, int32_t id, struct err *e)
@@ -317,12 +323,12 @@ static bool feed_prompt(struct conversation *c, struct err *e)
     size_t reused = 0;
     *s = (struct turn_stats){.n_prompt = (int64_t)c->known_ids.n};
     double start = clock_seconds();
-    progress_begin(&progress, &c->cli->log, "prompt", "tokens", 1, (double)c->known_ids.n);
+    progress_begin(&progress, c->log, "prompt", "tokens", 1, (double)c->known_ids.n);
     bool ok = session_sync(c->session, c->known_ids.p, c->known_ids.n, &progress, &reused, e);
     progress_end(&progress);
     s->n_reused = (int64_t)reused;
     s->prompt_seconds = clock_seconds() - start;
-    return ok && !log_cancelled(&c->cli->log, e);
+    return ok && !log_cancelled(c->log, e);
 }
 
 static void keep_answer(struct conversation *c, struct answer *a)
@@ -350,16 +356,15 @@ static bool is_blank(const struct buf *b)
     return !b->p || b->p[strspn(b->p, " \t\r\n")] == '\0';
 }
 
-/* An empty line alone would leave the user to guess. */
-static void tell_empty(const struct conversation *c, const struct answer *a)
+/* What is strange about an answer. */
+static bool tell_end(const struct conversation *c, const struct answer *a, struct err *e)
 {
-    bool thinks = !is_blank(&a->reasoning);
-    if (!is_blank(&a->content) || a->calls.n > 0 || (thinks && c->printer.shows_thinking) ||
-        c->max_tokens == 0)
-        return;
-    log_info(&c->cli->log, "the answer is %s (%lld tokens, stopped: %s)%s",
-             thinks ? "thinking alone" : "empty", (long long)c->last.n_generated,
-             generate_end_name(c->last.end), thinks ? ", which is not shown; --show-think shows it" : "");
+    const struct conversation_event empty = {.kind = CONVERSATION_EMPTY,
+                                             .has_thinking = !is_blank(&a->reasoning)},
+                                    full = {.kind = CONVERSATION_FULL};
+    if (is_blank(&a->content) && a->calls.n == 0 && c->max_tokens != 0 && !tell(c, &empty, e))
+        return false;
+    return c->last.end != GENERATE_CONTEXT || tell(c, &full, e);
 }
 
 static bool answer(struct conversation *c, struct err *e)
@@ -369,16 +374,15 @@ static bool answer(struct conversation *c, struct err *e)
     if (!make_prompt(c, &opens_thinking, e))
         return false;
     known_mark(c, true);
-    if (!feed_prompt(c, e))
+    if (!feed_prompt(c, e) || !tell(c, &(struct conversation_event){.kind = CONVERSATION_BEGINS}, e))
         return false;
     answer_init(&a, c, opens_thinking);
-    answer_printer_begin(&c->printer);
     const struct generate g = {.model = c->model,
                                .session = c->session,
                                .sampler = c->sampler,
                                .limit = c->max_tokens >= 0 ? c->max_tokens : c->model->context_length,
                                .ignore_eos = c->ignore_eos,
-                               .log = &c->cli->log,
+                               .log = c->log,
                                .on_token = on_token,
                                .context = &a};
     double start = clock_seconds();
@@ -387,20 +391,16 @@ static bool answer(struct conversation *c, struct err *e)
     buf_clear(&a.piece);
     ok = ok && token_stream_flush(a.stream, &a.piece, e) && push_piece(&a, e);
     chat_parser_finish(a.parser, on_event, &a);
-    answer_printer_end(&c->printer);
-    if (ok && c->printer.failed) {
-        *e = c->printer.problem;
+    tell_of_answer(&a, &(struct conversation_event){.kind = CONVERSATION_ENDS});
+    if (ok && a.is_refused) {
+        *e = a.problem;
         ok = false;
     }
     if (ok && (a.content.failed || a.reasoning.failed || a.calls.failed))
         ok = err_set(e, ERR_LIMIT, "an answer of more than %zu bytes", MESSAGE_BYTES_MAX);
-    if (ok) {
-        tell_empty(c, &a);
+    ok = ok && tell_end(c, &a, e);
+    if (ok)
         keep_answer(c, &a);
-    }
-    if (ok && c->last.end == GENERATE_CONTEXT)
-        log_warn(&c->cli->log, "the context of %lld tokens is full: the answer ends here",
-                 (long long)c->model->context_length);
     answer_fini(&a);
     return ok;
 }
@@ -461,7 +461,7 @@ bool conversation_set_sampling(struct conversation *c, const struct sampling_opt
 {
     struct sampler *sampler = NULL;
     struct sampler_options chosen;
-    if (!sampling_open(&sampler, &chosen, o, c->model, &c->cli->log, e))
+    if (!sampling_open(&sampler, &chosen, o, c->model, c->log, e))
         return false;
     sampler_free(c->sampler);
     c->sampler = sampler;
@@ -528,7 +528,7 @@ static void add_turn_end(struct conversation *c)
     if (id < 0 || package_is_eos(c->model->package, id))
         return;
     package_add_stop(c->model->package, id);
-    log_debug(&c->cli->log, "an answer ends at %s (%d) too, as in the template; no config declares it",
+    log_debug(c->log, "an answer ends at %s (%d) too, as in the template; no config declares it",
               tokenizer_token(c->tokenizer, id), id);
 }
 
@@ -552,18 +552,4 @@ void conversation_close(struct conversation *c)
     ids_free(&c->known_ids);
     sampler_free(c->sampler);
     session_free(c->session);
-}
-
-void conversation_put_stats(const struct conversation *c, struct buf *out)
-{
-    const struct turn_stats *s = &c->last;
-    int64_t n = s->n_prompt - s->n_reused;
-    buf_printf(out, "prompt: %lld tokens, %lld reused, %lld evaluated, %.1f tokens/s; ",
-               (long long)s->n_prompt, (long long)s->n_reused, (long long)n,
-               (double)n / (s->prompt_seconds > 0 ? s->prompt_seconds : 1e-9));
-    buf_printf(out, "answer: %lld tokens, %.1f tokens/s; context: %lld of %lld; stopped: %s",
-               (long long)s->n_generated,
-               (double)s->n_generated / (s->answer_seconds > 0 ? s->answer_seconds : 1e-9),
-               (long long)(s->n_prompt + s->n_generated), (long long)c->model->context_length,
-               generate_end_name(s->end));
 }

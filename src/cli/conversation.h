@@ -7,7 +7,6 @@
 #ifndef MILKIT_CLI_CONVERSATION_H
 #define MILKIT_CLI_CONVERSATION_H
 
-#include "cli/answer_printer.h"
 #include "cli/generate.h"
 #include "chat/chat.h"
 
@@ -35,8 +34,30 @@ struct known_mark {
     bool is_prompt; /* only for a text that ends here */
 };
 
+/* What an answer is made of, in this order. */
+enum conversation_event_kind {
+    CONVERSATION_DROPPED, /* the context is full: the oldest messages went, what is left is computed again */
+    CONVERSATION_BEGINS,  /* the prompt has been computed */
+    CONVERSATION_PIECE,   /* of content or thinking, or a tool call: as often as there are some */
+    CONVERSATION_ENDS,    /* behind the last piece, of an answer that failed too */
+    CONVERSATION_EMPTY,   /* there were no content and no calls, though some tokens were allowed */
+    CONVERSATION_FULL     /* the answer ended because the context is full */
+};
+
+struct conversation_event {
+    enum conversation_event_kind kind;
+    const struct chat_event *piece; /* PIECE */
+    size_t n_dropped, n_tokens;     /* DROPPED: messages that went, tokens that are left */
+    bool has_thinking;              /* EMPTY: there was thinking */
+};
+
+/* False ends the answer (e filled); ENDS alone follows, when it has begun. */
+typedef bool (*conversation_event_fn)(void *context, const struct conversation_event *event, struct err *e);
+
 struct conversation {
-    struct cli *cli;
+    struct log *log;                /* progress; its cancel flag stops an answer */
+    conversation_event_fn on_event; /* NULL: nobody listens */
+    void *context;
     struct model *model;
     struct tokenizer *tokenizer;
     struct chat_template *template; /* NULL: none, texts are put together as they are */
@@ -61,14 +82,13 @@ struct conversation {
 
     struct turn_stats last, total;
     int64_t n_turns;
-    struct answer_printer printer;
 };
 
-/* The caller fills in what the options say (cli .. think), then: template checked, session and sampler made. */
+/* The caller fills in what the options say (log .. think), then: template checked, session and sampler made. */
 bool conversation_open(struct conversation *c, struct err *e) MUST_CHECK;
 void conversation_close(struct conversation *c); /* what the caller put in stays the caller's */
 
-/* Says text and prints the answer. After an error, or when it is stopped before the first token of an answer
+/* Says text and answers it, in events. After an error, or when it is stopped before the first token of an answer
  * (ERR_CANCELLED), the conversation is as it was. */
 bool conversation_say(struct conversation *c, const char *text, size_t bytes, struct err *e) MUST_CHECK;
 /* Another answer to the last message. */
@@ -89,7 +109,5 @@ bool conversation_load(struct conversation *c, const char *path, struct err *e) 
 /* The same from and to memory; where: for messages. */
 void conversation_put(const struct conversation *c, struct buf *out);
 bool conversation_parse(struct conversation *c, struct str text, const char *where, struct err *e) MUST_CHECK;
-/* "prompt: ..; answer: ..; context: ..", without a newline. */
-void conversation_put_stats(const struct conversation *c, struct buf *out);
 
 #endif
