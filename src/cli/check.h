@@ -4,9 +4,9 @@
 
 #include "cli/check_bench.h"
 #include "cli/check_layers.h"
-#include "cli/check_limits.h"
+#include "measure/check_limits.h"
 #include "cli/prompt.h"
-#include "reference/compare.h"
+#include "measure/compare.h"
 
 struct position {
     int64_t position;

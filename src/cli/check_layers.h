@@ -5,7 +5,7 @@
 #define MILKIT_CLI_CHECK_LAYERS_H
 
 #include "base/buf.h"
-#include "cli/check_limits.h"
+#include "measure/check_limits.h"
 #include "reference/reference.h"
 #include "runtime/session.h"
 

@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include "cli/cli.h"
-#include "cli/mixed.h"
-#include "cli/verify_package.h"
+#include "measure/mixed.h"
+#include "measure/verify_package.h"
 #include "cli/vocabulary.h"
 #include "convert/convert.h"
 
@@ -206,6 +206,8 @@ int cmd_convert(struct cli *c, int argc, char **argv)
         return cli_fail(c, &e, NULL);
     if (o.ffn_mean_bits > 0) {
         mixed.calibration = texts.calibration;
+        mixed.read_text = cli_read_text;
+        mixed.read_ids = cli_read_ids;
         mixed.spec = o.ffn;
         mixed.mean_bits = o.ffn_mean_bits;
         mixed.n_threads = o.n_threads;

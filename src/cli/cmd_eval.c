@@ -4,8 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/terminal.h"
-#include "cli/eval_against.h"
+#include "cli/package_options.h"
+#include "format/contract.h"
 #include "format/json.h"
+#include "measure/perplexity.h"
 
 #define SYNOPSIS "DIR --text FILE [--against DIR|CHECKPOINT] [OPTIONS]"
 #define TEXT_BYTES_MAX ((size_t)1 << 30)
@@ -16,71 +18,31 @@ struct options {
     bool json;
 };
 
-struct eval {
-    const int32_t *ids; /* of the window */
-    size_t n;
-    int64_t vocab_size;
-    struct against *against;
-    size_t i_against;        /* of the tokens that were fed to it last */
-    double nll, nll_squared; /* sums over predicted tokens, nats */
-    int64_t n_predicted;
+/* What the package is compared with: a package or a checkpoint. */
+struct other {
+    struct model *model;
+    struct reference *reference;
+    struct against *against; /* NULL: nothing */
 };
-
-static bool score(void *context, int64_t position, const float *logits, struct err *e)
-{
-    struct eval *v = context;
-    if ((size_t)position + 1 >= v->n)
-        return true;
-    double nll = eval_token_nll(logits, v->vocab_size, v->ids[position + 1]);
-    if (!isfinite(nll))
-        return err_set(
-            e, ERR_MISMATCH,
-            "token %d at position %lld of a window has no finite likelihood: the package's logits are not "
-            "numbers, or rule the token out",
-            v->ids[position + 1], (long long)position + 1);
-    v->nll += nll;
-    v->nll_squared += nll * nll;
-    v->n_predicted++;
-    if (v->against)
-        against_compare(v->against, v->i_against++, logits, v->ids[position + 1]);
-    return true;
-}
-
-/* Every position's logits are needed, which infer gives for every token. */
-static bool run_window(struct eval *v, struct session *s, struct err *e)
-{
-    size_t n = v->n - 1; /* nothing follows the last token */
-    session_reset(s);
-    if (!v->against)
-        return session_feed(s, v->ids, n, SESSION_INFER_ONLY, score, v, NULL, e);
-    against_reset(v->against);
-    for (size_t at = 0; at < n; at += AGAINST_TOKENS) {
-        size_t part = n - at < AGAINST_TOKENS ? n - at : AGAINST_TOKENS;
-        v->i_against = 0;
-        if (!against_feed(v->against, v->ids + at, part, e) ||
-            !session_feed(s, v->ids + at, part, SESSION_INFER_ONLY, score, v, NULL, e))
-            return false;
-    }
-    return true;
-}
 
 static double share(int64_t part, int64_t n)
 {
     return n > 0 ? (double)part / (double)n : NAN;
 }
 
-static void print_json(const struct eval *v, const struct options *o, double perplexity, double error,
+static void print_json(const struct perplexity *v, const struct against *against, const struct options *o,
                        double seconds, size_t n)
 {
+    double perplexity = exp(v->mean_nll);
     struct buf b;
     buf_init(&b, 1 << 20);
     buf_printf(&b,
                "{\"schema\": 1, \"perplexity\": %.6f, \"perplexity_standard_error\": %.6f, \"nll\": %.9f, "
                "\"predicted_tokens\": %lld, \"tokens\": %zu, \"window\": %lld, \"seconds\": %.3f",
-               perplexity, perplexity * error, v->nll / (double)v->n_predicted, (long long)v->n_predicted, n,
+               perplexity, perplexity * v->standard_error, v->mean_nll, (long long)v->n_predicted, n,
                (long long)o->window, seconds);
-    if (v->against) {
-        const struct agreement *a = against_result(v->against);
+    if (against) {
+        const struct agreement *a = against_result(against);
         const struct {
             const char *key;
             double value;
@@ -108,14 +70,15 @@ static void print_json(const struct eval *v, const struct options *o, double per
     buf_fini(&b);
 }
 
-static void print_text(const struct eval *v, const struct options *o, double perplexity, double error)
+static void print_text(const struct perplexity *v, const struct against *against, const struct options *o)
 {
+    double perplexity = exp(v->mean_nll);
     printf("perplexity %.4f +- %.4f (%lld tokens predicted, windows of %lld, %.4f nats a token)\n",
-           perplexity, perplexity * error, (long long)v->n_predicted, (long long)o->window,
-           v->nll / (double)v->n_predicted);
-    if (!v->against)
+           perplexity, perplexity * v->standard_error, (long long)v->n_predicted, (long long)o->window,
+           v->mean_nll);
+    if (!against)
         return;
-    const struct agreement *a = against_result(v->against);
+    const struct agreement *a = against_result(against);
     double n = (double)a->n;
     if (a->n_not_finite)
         printf("%lld tokens left out, where logits are not finite\n", (long long)a->n_not_finite);
@@ -130,14 +93,47 @@ static void print_text(const struct eval *v, const struct options *o, double per
            100 * (double)a->top3 / n, 100 * (double)a->top5 / n);
 }
 
+static bool is_package(const char *path)
+{
+    char *meta = path_join(path, FILE_META);
+    bool is = path_exists(meta) || !path_is_folder(path);
+    free(meta);
+    return is;
+}
+
+static bool open_other(struct other *x, struct cli *c, const struct package_options *package,
+                       const struct model *m, struct options *o, struct err *e)
+{
+    struct package_options other = *package;
+    const struct reference_options options = {.n_threads = (int)package->n_threads, .log = &c->log};
+    if (!cli_resolve(c, &o->against, e))
+        return false;
+    if (!o->against)
+        return true;
+    if (!is_package(o->against))
+        return folder_check(o->against, "a package or a checkpoint folder", "config.json", e) &&
+               reference_open(&x->reference, o->against, &options, e) &&
+               against_checkpoint(&x->against, x->reference, o->against, m, o->window, e);
+    other.path = o->against;
+    return package_options_open(c, &other, &x->model, e) && model_need_logits(x->model, "--against", e) &&
+           against_package(&x->against, x->model, o->against, m, o->window, e);
+}
+
+static void close_other(struct other *x)
+{
+    against_close(x->against);
+    model_close(x->model);
+    reference_close(x->reference);
+}
+
 static bool evaluate(struct cli *c, const struct package_options *package, struct model *m, struct options *o,
                      struct err *e)
 {
     struct session *s = NULL;
     struct tokenizer *t = NULL;
     struct ids ids = {0};
-    struct progress progress;
-    struct eval v = {.vocab_size = m->vocab_size};
+    struct other other = {0};
+    struct perplexity found;
     char *text = NULL;
     size_t bytes;
     bool ok = false;
@@ -150,8 +146,7 @@ static bool evaluate(struct cli *c, const struct package_options *package, struc
     }
     if (!cli_read_text(o->text, &text, &bytes, TEXT_BYTES_MAX, e) || !package_open_tokenizer(c, m, &t, e) ||
         !package_encode(m, t, text, bytes, &ids, e) || !session_new(&s, m, e) ||
-        !cli_resolve(c, &o->against, e) ||
-        (o->against && !against_open(&v.against, c, package, o->against, m, o->window, e)))
+        !open_other(&other, c, package, m, o, e))
         goto done;
     size_t n = o->n_max > 0 && (size_t)o->n_max < ids.n ? (size_t)o->n_max : ids.n;
     if (n < 2) {
@@ -159,32 +154,17 @@ static bool evaluate(struct cli *c, const struct package_options *package, struc
                 o->text, n);
         goto done;
     }
+    const struct perplexity_text windows = {ids.p, n, o->window, other.against, &c->log};
     double start = clock_seconds();
-    progress_begin(&progress, &c->log, "eval", "tokens", 1, (double)n);
-    for (size_t at = 0; at < n; at += (size_t)o->window) {
-        v.ids = ids.p + at;
-        v.n = n - at < (size_t)o->window ? n - at : (size_t)o->window;
-        if (v.n >= 2 && !run_window(&v, s, e))
-            goto stop;
-        progress_update(&progress, (double)(at + v.n), NULL);
-        if (log_cancelled(&c->log, e))
-            goto stop;
-    }
-    ok = true;
-stop:
-    progress_end(&progress);
-    if (!ok)
+    if (!perplexity_measure(&found, s, m, &windows, e))
         goto done;
-    double mean = v.nll / (double)v.n_predicted;
-    double variance = v.nll_squared / (double)v.n_predicted - mean * mean;
-    double error = sqrt(variance > 0 ? variance / (double)v.n_predicted : 0);
     if (o->json)
-        print_json(&v, o, exp(mean), error, clock_seconds() - start, n);
+        print_json(&found, other.against, o, clock_seconds() - start, n);
     else
-        print_text(&v, o, exp(mean), error);
+        print_text(&found, other.against, o);
     ok = cli_flush(e);
 done:
-    against_close(v.against);
+    close_other(&other);
     session_free(s);
     tokenizer_free(t);
     ids_free(&ids);

@@ -1,10 +1,10 @@
 /* The reference against the numbers that the published model code gave for checkpoints of every family. */
-// links: tokenizer
+// links: measure tokenizer
 #include "support.h"
 #include <math.h>
 #include "format/safetensors.h"
 #include "format/json.h"
-#include "reference/compare.h"
+#include "measure/compare.h"
 #include "reference/reference.h"
 #include "tokenizer/tokenizer.h"
 

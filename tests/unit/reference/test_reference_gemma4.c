@@ -1,9 +1,10 @@
+// links: measure
 /* The reference against the numbers that the published model code gave for Gemma 4: windows that prompts cross
  * many times, shared keys and values, both layouts, per_layer_config. */
 #include "support.h"
 #include <math.h>
 #include "format/safetensors.h"
-#include "reference/compare.h"
+#include "measure/compare.h"
 #include "reference/reference.h"
 
 /* Float32 programs that sum in another order differ by less than this on these checkpoints. */

@@ -1,9 +1,10 @@
+// links: measure
 /* Checkpoints that the reference takes and refuses, made in memory; stored types; comparing logits. */
 #include "support.h"
 #include <math.h>
 #include "base/half.h"
 #include "format/safetensors.h"
-#include "reference/compare.h"
+#include "measure/compare.h"
 #include "reference/reference.h"
 
 #define CONFIG                                                                                               \

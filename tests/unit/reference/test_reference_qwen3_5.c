@@ -1,9 +1,10 @@
+// links: measure
 /* Qwen3.5 in the reference: states against the published code's, routing, batches, layouts, refusals. */
 #include "support.h"
 #include <math.h>
 #include "format/json.h"
 #include "format/safetensors.h"
-#include "reference/compare.h"
+#include "measure/compare.h"
 #include "reference/reference.h"
 
 #define MODELS MILKIT_TEST_DATA "/models/"

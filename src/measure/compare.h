@@ -1,6 +1,6 @@
 /* How far logits are from the reference's. Computed in double, whatever the vocabulary's size. */
-#ifndef MILKIT_REFERENCE_COMPARE_H
-#define MILKIT_REFERENCE_COMPARE_H
+#ifndef MILKIT_MEASURE_COMPARE_H
+#define MILKIT_MEASURE_COMPARE_H
 
 #include "base/mem.h"
 

@@ -1,6 +1,6 @@
 /* The text that weights are measured on when the user gives none: plain prose, talk, instructions, numbers and code,
  * in the proportions of ordinary use. */
-#include "cli/mixed.h"
+#include "measure/mixed.h"
 
 const char mixed_calibration_text[] =
     "The old harbour lies at the end of a narrow bay, and for most of the year the wind comes from the "

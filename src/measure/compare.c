@@ -1,5 +1,5 @@
 /* Cosine, divergence and the largest difference of two rows of logits. */
-#include "reference/compare.h"
+#include "measure/compare.h"
 #include <math.h>
 
 struct row {

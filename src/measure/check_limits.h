@@ -1,6 +1,6 @@
 /* milkit check: what a verdict needs of the numbers, by the width of the weights and the precision of the run. */
-#ifndef MILKIT_CLI_CHECK_LIMITS_H
-#define MILKIT_CLI_CHECK_LIMITS_H
+#ifndef MILKIT_MEASURE_CHECK_LIMITS_H
+#define MILKIT_MEASURE_CHECK_LIMITS_H
 
 #include <math.h>
 #include "runtime/model.h"

@@ -1,6 +1,6 @@
 /* Does the engine run a package that was just written? For `milkit convert`, before the package gets its name. */
-#ifndef MILKIT_CLI_VERIFY_PACKAGE_H
-#define MILKIT_CLI_VERIFY_PACKAGE_H
+#ifndef MILKIT_MEASURE_VERIFY_PACKAGE_H
+#define MILKIT_MEASURE_VERIFY_PACKAGE_H
 
 #include "base/log.h"
 

@@ -1,5 +1,5 @@
 /* The limits of a verdict. docs/contract.md has the measurements that they come from. */
-#include "cli/check_limits.h"
+#include "measure/check_limits.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -4,8 +4,8 @@
  * then leaves of the residual stream against what it leaves without: squares of differences by squares of values,
  * token by token, the mean over the tokens of a calibration text.
  */
-#ifndef MILKIT_CLI_MIXED_H
-#define MILKIT_CLI_MIXED_H
+#ifndef MILKIT_MEASURE_MIXED_H
+#define MILKIT_MEASURE_MIXED_H
 
 #include "arch/arch.h"
 #include "quant/quant.h"
@@ -15,9 +15,12 @@
 
 struct mixed {
     const char *calibration; /* file, "-" for stdin, "@FILE" with ids; NULL: a text of our own */
-    struct quant_spec spec;  /* of the narrow width */
-    double mean_bits;        /* allowed */
-    int n_threads;           /* 0: all */
+    /* How the two kinds are read, into heap memory; needed with a calibration. */
+    bool (*read_text)(const char *from, char **text, size_t *bytes, size_t max_bytes, struct err *e);
+    bool (*read_ids)(const char *from, int32_t **ids, size_t *n, struct err *e);
+    struct quant_spec spec; /* of the narrow width */
+    double mean_bits;       /* allowed */
+    int n_threads;          /* 0: all */
     struct log *log;
     struct quant_choices choices; /* what was found */
 };

@@ -1,9 +1,9 @@
-/* What milkit eval --against compares a package with: another package, or a checkpoint by the float32 reference. */
-#ifndef MILKIT_CLI_EVAL_AGAINST_H
-#define MILKIT_CLI_EVAL_AGAINST_H
+/* What the predictions of a package are compared with: another package, or a checkpoint by the float32 reference. */
+#ifndef MILKIT_MEASURE_AGAINST_H
+#define MILKIT_MEASURE_AGAINST_H
 
-#include "cli/package_options.h"
 #include "reference/reference.h"
+#include "runtime/session.h"
 
 /* Tokens whose logits are held at a time. */
 #define AGAINST_TOKENS 16
@@ -18,9 +18,12 @@ struct agreement {
 };
 
 struct against;
-/* path: a package or a checkpoint of the same vocabulary; contexts of `window` tokens must fit. */
-bool against_open(struct against **out, struct cli *c, const struct package_options *options,
-                  const char *path, const struct model *m, int64_t window, struct err *e) MUST_CHECK;
+/* other: a package, or a checkpoint, of the same vocabulary as m, borrowed; path: what messages call it; contexts of `window`
+ * tokens must fit. */
+bool against_package(struct against **out, struct model *other, const char *path, const struct model *m,
+                     int64_t window, struct err *e) MUST_CHECK;
+bool against_checkpoint(struct against **out, struct reference *other, const char *path,
+                        const struct model *m, int64_t window, struct err *e) MUST_CHECK;
 void against_close(struct against *a); /* accepts NULL */
 /* An empty context. */
 void against_reset(struct against *a);
@@ -30,6 +33,6 @@ bool against_feed(struct against *a, const int32_t *ids, size_t n, struct err *e
 void against_compare(struct against *a, size_t i, const float *logits, int32_t next);
 const struct agreement *against_result(const struct against *a);
 /* Negative log likelihood of token `next` under logits, in double. */
-double eval_token_nll(const float *logits, int64_t n, int32_t next);
+double token_nll(const float *logits, int64_t n, int32_t next);
 
 #endif

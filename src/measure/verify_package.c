@@ -1,5 +1,5 @@
 /* A few tokens through a new package. */
-#include "cli/verify_package.h"
+#include "measure/verify_package.h"
 #include <stdlib.h>
 #include "runtime/sampler.h"
 #include "runtime/session.h"

@@ -1,13 +1,12 @@
 /* Measuring weights for mixed widths: quantizes each with both widths into memory and lets the reference's probe run its
  * layer with it. Memory holds one weight's codes and what the products of one layer take and give. */
-#include "cli/mixed.h"
+#include "measure/mixed.h"
 #include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/half.h"
 #include "base/pool.h"
-#include "cli/cli.h"
 #include "reference/reference.h"
 #include "tokenizer/tokenizer.h"
 
@@ -259,8 +258,9 @@ static bool list_chunk(struct measurement *x, struct arch_model *m, int i_chunk,
 }
 
 /* The ids of the calibration text, by the checkpoint's tokenizer. */
-static bool encode_text(const char *from, const char *checkpoint, struct ids *ids, struct err *e)
+static bool encode_text(const struct mixed *x, const char *checkpoint, struct ids *ids, struct err *e)
 {
+    const char *from = x->calibration;
     struct tokenizer *t = NULL;
     char *text = NULL;
     size_t bytes = strlen(mixed_calibration_text);
@@ -268,7 +268,7 @@ static bool encode_text(const char *from, const char *checkpoint, struct ids *id
         tokenizer_open(&t, checkpoint, e) ||
         err_wrap(e, "mixed widths are measured on a text, for which the checkpoint's tokenizer is needed, or "
                     "on ids (--calibration @FILE)");
-    ok = ok && (!from || cli_read_text(from, &text, &bytes, TEXT_BYTES_MAX, e)) &&
+    ok = ok && (!from || x->read_text(from, &text, &bytes, TEXT_BYTES_MAX, e)) &&
          tokenizer_encode(t, from ? text : mixed_calibration_text, bytes, true, ids, e);
     free(text);
     tokenizer_free(t);
@@ -280,8 +280,8 @@ static bool read_tokens(struct measurement *x, const struct arch_model *m, struc
     const char *from = x->mixed->calibration;
     size_t n_max = MIXED_TOKENS_MAX;
     bool is_ids = from && from[0] == '@';
-    if (!(is_ids ? cli_read_ids(from, &x->ids.p, &x->ids.n, e)
-                 : encode_text(from, m->checkpoint, &x->ids, e)))
+    if (!(is_ids ? x->mixed->read_ids(from, &x->ids.p, &x->ids.n, e)
+                 : encode_text(x->mixed, m->checkpoint, &x->ids, e)))
         return false;
     if (x->ids.n < 2)
         return err_set(e, ERR_FORMAT, "%s: expected a text of some words, found %zu token%s",
