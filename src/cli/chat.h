@@ -2,9 +2,9 @@
 #ifndef MILKIT_CLI_CHAT_H
 #define MILKIT_CLI_CHAT_H
 
+#include "chat/conversation.h"
 #include "cli/answer_printer.h"
 #include "cli/cli.h"
-#include "cli/conversation.h"
 #include "cli/line_editor.h"
 
 struct chat {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 #include "base/file.h"
 #include "cli/chat.h"
+#include "cli/generate.h"
 #include "cli/prompt.h"
 #include "cli/prompt_cache.h"
 #include "format/json.h"

@@ -2,10 +2,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include "cli/cli.h"
+#include "convert/convert.h"
 #include "measure/mixed.h"
 #include "measure/verify_package.h"
-#include "cli/vocabulary.h"
-#include "convert/convert.h"
+#include "runtime/vocabulary.h"
 
 #define SYNOPSIS "CHECKPOINT -o DIR [OPTIONS]"
 

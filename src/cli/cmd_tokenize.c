@@ -4,8 +4,8 @@
 #include <string.h>
 #include "base/file.h"
 #include "cli/cli.h"
-#include "cli/vocabulary.h"
 #include "format/json_line.h"
+#include "runtime/vocabulary.h"
 #include "tokenizer/tokenizer.h"
 
 #define SYNOPSIS "DIR [TEXT] [OPTIONS]"

@@ -1,7 +1,7 @@
 /* Opening a package for a command. */
 #include <string.h>
 #include "cli/package_options.h"
-#include "cli/vocabulary.h"
+#include "runtime/vocabulary.h"
 
 bool package_precision(const char *name, enum engine_precision *out, struct err *e)
 {

@@ -1,9 +1,9 @@
-// links: cli
+// links: chat
 /* Any bytes as a file of /load: what is read can be saved, the saved file can be read, and then saving gives the same
  * bytes; a file that is refused changes nothing. */
 #include <stdlib.h>
 #include <string.h>
-#include "cli/conversation.h"
+#include "chat/conversation.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,5 +1,5 @@
 /* Tokenizer and vocabulary, one beside the other. */
-#include "cli/vocabulary.h"
+#include "runtime/vocabulary.h"
 #include <stdlib.h>
 #include <string.h>
 #include "base/file.h"

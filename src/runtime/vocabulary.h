@@ -1,6 +1,6 @@
 /* Does a tokenizer fit a model? Its ids, and the stop ids that configs name, must be rows of the vocabulary. */
-#ifndef MILKIT_CLI_VOCABULARY_H
-#define MILKIT_CLI_VOCABULARY_H
+#ifndef MILKIT_RUNTIME_VOCABULARY_H
+#define MILKIT_RUNTIME_VOCABULARY_H
 
 #include "base/log.h"
 #include "runtime/package.h"

@@ -1,9 +1,9 @@
 /* Messages to the tokens that the model sees, and its answer back to a message. */
-#include "cli/conversation.h"
+#include "chat/conversation.h"
 #include <stdlib.h>
 #include <string.h>
-#include "cli/vocabulary.h"
 #include "format/json.h"
+#include "runtime/vocabulary.h"
 
 #define RENDER_BYTES_MAX ((size_t)256 << 20)
 /* Of the context, what is left to an answer before the oldest messages go: one part of so many. */

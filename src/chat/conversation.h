@@ -4,11 +4,11 @@
  * template makes of them, and the session computes only what differs from before. Where the rendered text goes on
  * from what an answer left, the answer keeps the tokens that the model chose.
  */
-#ifndef MILKIT_CLI_CONVERSATION_H
-#define MILKIT_CLI_CONVERSATION_H
+#ifndef MILKIT_CHAT_CONVERSATION_H
+#define MILKIT_CHAT_CONVERSATION_H
 
-#include "cli/generate.h"
 #include "chat/chat.h"
+#include "runtime/generate.h"
 
 #define MESSAGE_BYTES_MAX ((size_t)64 << 20)
 

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/file.h"
-#include "cli/conversation.h"
+#include "chat/conversation.h"
 #include "format/json.h"
 
 #define FILE_BYTES_MAX ((size_t)256 << 20)
