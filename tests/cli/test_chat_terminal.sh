@@ -207,9 +207,11 @@ t send-keys Enter
 wait_for 'message is set' 6
 # Ctrl-C at a half written line: nothing is said, and the line can be recalled
 t send-keys -l '/system half written'
+wait_for '/system half written$'
 t send-keys C-c
 wait_for 'dropped; Up' 2
 t send-keys -l 'another half'
+wait_for 'another half$'
 t send-keys C-c
 wait_for 'dropped; Up' 3
 t send-keys Up
