@@ -29,8 +29,9 @@ bool checkpoint_missing(const struct checkpoint_names *n, const char *name, int 
  * with scales). NULL with a message that names file, tensor, expected and found. */
 const struct st_tensor *checkpoint_require(const struct checkpoint_names *n, const char *name, int rank,
                                            const int64_t *shape, struct err *e) MUST_CHECK;
-/* The name of the first tensor of the text model or its head whose name holds `part`, NULL for none. */
-const char *checkpoint_find_part(const struct checkpoint_names *n, const char *part);
+/* The name of the first tensor of the text model or its head whose name holds `part`, and the file that holds it (the
+ * index where that can't be read); NULL for none. */
+const char *checkpoint_find_part(const struct checkpoint_names *n, const char *part, const char **file);
 
 /* ---- checkpoint_files.c ---- */
 

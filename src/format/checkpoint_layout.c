@@ -71,21 +71,21 @@ static const struct {
     {".biases", "MLX", false},
 };
 
-static bool check_names(const struct checkpoint_names *n, const char *where, struct err *e)
+static bool check_names(const struct checkpoint_names *n, struct err *e)
 {
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
-        const char *name = checkpoint_find_part(n, layouts[i].part);
+        const char *file, *name = checkpoint_find_part(n, layouts[i].part, &file);
         if (name && layouts[i].is_adapter)
             return err_set(e, ERR_UNSUPPORTED,
                            "%s: tensor %.200s: an adapter (%s) that is not merged; merge it into its base "
                            "model and convert the merged checkpoint",
-                           where, name, layouts[i].what);
+                           file, name, layouts[i].what);
         if (name)
             return err_set(
                 e, ERR_UNSUPPORTED,
                 "%s: tensor %.200s: the layout of %s; milkit converts the checkpoint from which it "
                 "was made (BF16, F16 or F32), or FP8 with scales",
-                where, name, layouts[i].what);
+                file, name, layouts[i].what);
     }
     return true;
 }
@@ -161,8 +161,7 @@ static bool check_kind(const struct checkpoint_names *n, const cJSON *config, co
 bool checkpoint_check_layout(const struct checkpoint_names *n, const cJSON *config, const char *where,
                              struct err *e)
 {
-    return check_quantization(config, where, e) && check_names(n, where, e) &&
-           check_kind(n, config, where, e);
+    return check_quantization(config, where, e) && check_names(n, e) && check_kind(n, config, where, e);
 }
 
 /* ---- what is said ---- */

@@ -286,11 +286,14 @@ static bool is_of_text(const struct checkpoint_names *n, const char *stripped)
     return false;
 }
 
-const char *checkpoint_find_part(const struct checkpoint_names *n, const char *part)
+const char *checkpoint_find_part(const struct checkpoint_names *n, const char *part, const char **file)
 {
     for (int i = 0; i < n->n; i++) {
-        if (is_of_text(n, n->list[i]->stripped) && strstr(n->list[i]->stripped, part))
-            return n->list[i]->raw;
+        const struct entry *x = n->list[i];
+        if (!is_of_text(n, x->stripped) || !strstr(x->stripped, part))
+            continue;
+        *file = x->tensor ? x->tensor->file : n->tensors->path;
+        return x->raw;
     }
     return NULL;
 }

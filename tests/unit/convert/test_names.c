@@ -199,7 +199,8 @@ static void test_layouts(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct ending x = {cases[i].from, cases[i].to};
         char *checkpoint = renamed_checkpoint("qwen3-gqa8", "layout", NULL, change_ending, &x);
-        assert_refused(checkpoint, ERR_UNSUPPORTED, cases[i].says, "layers.0.");
+        assert_refused(checkpoint, ERR_UNSUPPORTED, cases[i].says,
+                       "layout/model.safetensors: tensor model.layers.0.");
         free(checkpoint);
     }
     /* A name twice, and a head that is gone. */
