@@ -223,9 +223,7 @@ static void embed(struct reference_session *s, const int32_t *tokens, int64_t n)
 {
     const struct decoder *d = s->reference->parts->own;
     struct work *w = s->own;
-    int64_t pairs = d->rope.n_pairs;
-    for (int64_t t = 0; t < n; t++)
-        reference_rope_row(&d->rope, s->position + t, w->cosines + t * pairs, w->sines + t * pairs);
+    reference_rope_rows(&d->rope, s->position, n, w->cosines, w->sines);
     reference_gather(s->reference->parts->ends.embeddings, tokens, n, s->stream);
 }
 

@@ -456,10 +456,7 @@ static void embed(struct reference_session *s, const int32_t *tokens, int64_t n)
     float root = (float)sqrt((double)h), per_layer_root = (float)sqrt((double)g->per_layer_size);
     float inverse_root = (float)(1.0 / sqrt((double)h)), half_root = reference_constant(r, sqrt(0.5));
     for (int k = 0; k < 2; k++)
-        for (int64_t t = 0; t < n; t++) {
-            int64_t at = t * g->rope[k].n_pairs;
-            reference_rope_row(&g->rope[k], s->position + t, w->cosines[k] + at, w->sines[k] + at);
-        }
+        reference_rope_rows(&g->rope[k], s->position, n, w->cosines[k], w->sines[k]);
     for (int64_t t = 0; t < n; t++) {
         bool is_placeholder = false;
         for (int k = 0; k < 3; k++)

@@ -129,6 +129,9 @@ bool reference_rope_parse(const struct config *config, int64_t dim, struct arena
                           struct reference_rope *out, struct err *e) MUST_CHECK;
 /* cos and sin [n_pairs] of a position. */
 void reference_rope_row(const struct reference_rope *rope, int64_t position, float *cosines, float *sines);
+/* The same for n positions from `position` on: [n, n_pairs]. */
+void reference_rope_rows(const struct reference_rope *rope, int64_t position, int64_t n, float *cosines,
+                         float *sines);
 /* Turns pair i = (x[i], x[i + n_pairs]) in place. */
 void reference_rope_turn(float *x, int64_t n_pairs, const float *cosines, const float *sines);
 /* Turns each head of each token: rows [n, n_heads, head_dim]; cosines, sines [n, n_pairs]. */

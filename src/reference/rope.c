@@ -113,6 +113,13 @@ void reference_rope_row(const struct reference_rope *rope, int64_t position, flo
     }
 }
 
+void reference_rope_rows(const struct reference_rope *rope, int64_t position, int64_t n, float *cosines,
+                         float *sines)
+{
+    for (int64_t t = 0; t < n; t++)
+        reference_rope_row(rope, position + t, cosines + t * rope->n_pairs, sines + t * rope->n_pairs);
+}
+
 void reference_rope_turn(float *x, int64_t n_pairs, const float *cosines, const float *sines)
 {
     for (int64_t i = 0; i < n_pairs; i++) {
