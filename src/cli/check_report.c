@@ -58,10 +58,18 @@ static const char *verdict(const struct check *k, const struct buf *why, const c
     return why->n ? fail : k->n_sides > 0 && k->limits.has_verdict ? "pass" : "none";
 }
 
-static bool decode_generated(const struct check *k, struct buf *text, struct err *e)
+/* What was generated as a JSON string, with what stands around it. Only with a tokenizer. */
+static bool put_generated(struct buf *b, const struct check *k, const char *before, const char *after,
+                          struct err *e)
 {
-    return !k->tokenizer ||
-           tokenizer_decode(k->tokenizer, k->ids.p + k->n_prompt, k->ids.n - k->n_prompt, false, text, e);
+    struct buf text;
+    buf_init(&text, REPORT_BYTES_MAX);
+    bool ok = tokenizer_decode(k->tokenizer, k->ids.p + k->n_prompt, k->ids.n - k->n_prompt, false, &text, e);
+    buf_puts(b, before);
+    json_put_string(b, text.p ? text.p : "", text.n);
+    buf_puts(b, after);
+    buf_fini(&text);
+    return ok;
 }
 
 static void put_number(struct buf *b, const char *key, double v)
@@ -142,17 +150,8 @@ static bool put_json_compared(struct buf *b, const struct check *k, struct err *
 {
     const struct side *side = &k->sides[0];
     put_json_ids(b, "generated", k->ids.p + k->n_prompt, k->ids.n - k->n_prompt);
-    if (k->tokenizer) {
-        struct buf text;
-        buf_init(&text, REPORT_BYTES_MAX);
-        bool ok = decode_generated(k, &text, e);
-        buf_puts(b, "\"text\": ");
-        json_put_string(b, text.p ? text.p : "", text.n);
-        buf_puts(b, ", ");
-        buf_fini(&text);
-        if (!ok)
-            return false;
-    }
+    if (k->tokenizer && !put_generated(b, k, "\"text\": ", ", ", e))
+        return false;
     buf_puts(b, "\n \"positions\": [\n  ");
     for (int64_t i = 0; i < k->n_positions; i++) {
         buf_puts(b, i ? ",\n  " : "");
@@ -285,17 +284,8 @@ static bool put_report(struct buf *b, const struct check *k, const struct buf *w
         if (k->with_layers)
             check_layers_put_table(k->layers, b);
         put_table(b, k);
-        if (k->tokenizer && k->ids.n > k->n_prompt) {
-            struct buf text;
-            buf_init(&text, REPORT_BYTES_MAX);
-            bool ok = decode_generated(k, &text, e);
-            buf_puts(b, "generated: ");
-            json_put_string(b, text.p ? text.p : "", text.n);
-            buf_putc(b, '\n');
-            buf_fini(&text);
-            if (!ok)
-                return false;
-        }
+        if (k->tokenizer && k->ids.n > k->n_prompt && !put_generated(b, k, "generated: ", "\n", e))
+            return false;
         put_report_summary(b, k);
     }
     if (k->bench)
