@@ -34,7 +34,7 @@ bool chat_again(struct chat *chat, struct err *e) MUST_CHECK;
 /* A question to the user at the terminal; anything but a y, Ctrl-C too, is a no. */
 bool chat_ask(struct chat *chat, const char *question, bool *yes, struct err *e) MUST_CHECK;
 
-/* line: "/name arguments". *leaves is set by /exit. What is no command is an error and returns the entry. */
+/* line: "/name arguments". *leaves is set by /exit. What is not a command is an error and returns the entry. */
 bool chat_command(struct chat *chat, const char *line, bool *leaves, struct err *e) MUST_CHECK;
 
 /* $XDG_STATE_HOME/milkit/history or ~/.local/state/milkit/history, a heap string; NULL without either. */

@@ -39,7 +39,7 @@ struct line_editor {
     sigset_t signals; /* as they were outside of a read */
 };
 
-/* Heap string. What is no character is left out. */
+/* Heap string. What is not a character is left out. */
 static wchar_t *decode(const char *text, size_t bytes)
 {
     wchar_t *out = xmalloc((bytes + 1) * sizeof *out);
