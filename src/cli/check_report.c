@@ -1,70 +1,65 @@
-/* milkit check: the verdict and the report. */
+/* milkit check: the report as text and as JSON. */
+#include "cli/check_report.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "cli/check.h"
+#include "cli/cli.h"
 #include "format/json.h"
 
 #define REPORT_BYTES_MAX ((size_t)1 << 30)
 
-/* Outside a limit; none is NAN. */
-static bool is_below(double value, double limit)
+static const char *verdict_name(enum check_verdict v, const char *fail)
 {
-    return !isnan(limit) && !(value >= limit);
+    return v == CHECK_FAIL ? fail : v == CHECK_PASS ? "pass" : "none";
 }
 
-static bool is_above(double value, double limit)
+/* ---- speed ---- */
+
+static void put_rate(struct buf *out, const char *what, int64_t n, int64_t n_runs, const struct check_rate *r)
 {
-    return !isnan(limit) && !(value <= limit);
+    if (n > 0)
+        buf_printf(out, "%s: %lld tokens, %.1f tokens/s (median of %lld runs, %.1f to %.1f)\n", what,
+                   (long long)n, r->median, (long long)n_runs, r->slowest, r->fastest);
 }
 
-static void judge_side(const struct check *k, const struct side *side, struct buf *why)
+static void put_bench(const struct check_bench *b, struct buf *out)
 {
-    const struct summary *s = &side->summary;
-    const struct check_limits *l = &k->limits;
-    double top1 = s->n_counted ? (double)s->n_agreed / (double)s->n_counted : 1;
-    char where[32] = "";
-    if (k->n_sides > 1)
-        snprintf(where, sizeof where, ".%s: ", side->form);
-    if (s->n_not_finite > 0)
-        buf_printf(why, "%sthe package's logits are not finite at %lld positions\n", where,
-                   (long long)s->n_not_finite);
-    if (s->n_not_finite < k->n_positions) {
-        if (is_below(s->min_cosine, l->min_cosine))
-            buf_printf(why, "%scosine %.10g is below %.10g\n", where, s->min_cosine, l->min_cosine);
-        if (is_above(s->mean_kl, l->max_mean_kl))
-            buf_printf(why, "%smean KL divergence %.3g is above %g\n", where, s->mean_kl, l->max_mean_kl);
-        if (is_above(s->max_difference, l->max_difference))
-            buf_printf(why, "%sa logit differs by %.3g, more than %g\n", where, s->max_difference,
-                       l->max_difference);
-        if (is_below(top1, l->min_top1))
-            buf_printf(why, "%stop-1 agreement %.4f (%lld of %lld positions) is below %g\n", where, top1,
-                       (long long)s->n_agreed, (long long)s->n_counted, l->min_top1);
+    put_rate(out, "prefill", b->n_prefill, b->n_runs, &b->prefill);
+    put_rate(out, "decode", b->n_decode, b->n_runs, &b->decode);
+}
+
+static void put_json_rate(struct buf *out, const char *what, int64_t n, const struct check_rate *r)
+{
+    const struct {
+        const char *key;
+        double value;
+    } numbers[] = {
+        {"per_second", r->median}, {"per_second_slowest", r->slowest}, {"per_second_fastest", r->fastest}};
+    buf_printf(out, ", \"%s_tokens\": %lld", what, (long long)n);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        buf_printf(out, ", \"%s_tokens_%s\": ", what, numbers[i].key);
+        json_put_double(out, n > 0 ? numbers[i].value : NAN);
     }
-    if (side == &k->sides[0])
-        check_layers_judge(k->layers, l, why);
 }
 
-/* What is outside the limits, one sentence a line; empty: nothing. A second form with the same bits says nothing new. */
-static void judge(const struct check *k, struct buf *why)
+static void put_json_bench(const struct check_bench *b, struct buf *out)
 {
-    for (int i = 0; i < k->n_sides; i++)
-        if (i == 0 || k->n_same < k->n_positions)
-            judge_side(k, &k->sides[i], why);
+    buf_printf(out, "\"bench\": {\"runs\": %lld", (long long)b->n_runs);
+    put_json_rate(out, "prefill", b->n_prefill, &b->prefill);
+    put_json_rate(out, "decode", b->n_decode, &b->decode);
+    buf_puts(out, "},\n ");
 }
 
-static const char *verdict(const struct check *k, const struct buf *why, const char *fail)
-{
-    return why->n ? fail : k->n_sides > 0 && k->limits.has_verdict ? "pass" : "none";
-}
+/* ---- what was compared ---- */
 
 /* What was generated as a JSON string, with what stands around it. Only with a tokenizer. */
-static bool put_generated(struct buf *b, const struct check *k, const char *before, const char *after,
+static bool put_generated(struct buf *b, const struct check_report *o, const char *before, const char *after,
                           struct err *e)
 {
+    const struct check *k = o->check;
     struct buf text;
     buf_init(&text, REPORT_BYTES_MAX);
-    bool ok = tokenizer_decode(k->tokenizer, k->ids.p + k->n_prompt, k->ids.n - k->n_prompt, false, &text, e);
+    bool ok = tokenizer_decode(o->tokenizer, k->ids.p + k->n_prompt, k->ids.n - k->n_prompt, false, &text, e);
     buf_puts(b, before);
     json_put_string(b, text.p ? text.p : "", text.n);
     buf_puts(b, after);
@@ -86,7 +81,7 @@ static void put_bool(struct buf *b, const char *key, bool v)
 /* One key after the other with the separators of one object. */
 #define PUT_NUMBER(b, key, v) (put_number(b, key, v), buf_puts(b, ", "))
 
-static void put_json_position(struct buf *b, const struct position *p, double margin)
+static void put_json_position(struct buf *b, const struct check_position *p, double margin)
 {
     buf_printf(b, "{\"position\": %lld, \"token\": %d, \"reference_top\": %d, \"package_top\": ",
                (long long)p->position, p->token, p->d.reference_top);
@@ -112,7 +107,7 @@ static void put_json_ids(struct buf *b, const char *key, const int32_t *ids, siz
     buf_puts(b, "], ");
 }
 
-static void put_json_summary(struct buf *b, const struct check *k, const struct summary *s)
+static void put_json_summary(struct buf *b, const struct check *k, const struct check_summary *s)
 {
     bool none = s->n_not_finite == k->n_positions;
     buf_printf(b, "{\"positions\": %lld, \"not_finite\": %lld, ", (long long)k->n_positions,
@@ -146,11 +141,12 @@ static void put_json_limits(struct buf *b, const struct check_limits *l)
 }
 
 /* Everything that needs a reference. */
-static bool put_json_compared(struct buf *b, const struct check *k, struct err *e)
+static bool put_json_compared(struct buf *b, const struct check_report *o, struct err *e)
 {
-    const struct side *side = &k->sides[0];
+    const struct check *k = o->check;
+    const struct check_side *side = &k->sides[0];
     put_json_ids(b, "generated", k->ids.p + k->n_prompt, k->ids.n - k->n_prompt);
-    if (k->tokenizer && !put_generated(b, k, "\"text\": ", ", ", e))
+    if (o->tokenizer && !put_generated(b, o, "\"text\": ", ", ", e))
         return false;
     buf_puts(b, "\n \"positions\": [\n  ");
     for (int64_t i = 0; i < k->n_positions; i++) {
@@ -167,28 +163,30 @@ static bool put_json_compared(struct buf *b, const struct check *k, struct err *
     }
     buf_puts(b, ",\n ");
     put_json_limits(b, &k->limits);
-    if (k->with_layers)
-        check_layers_put_json(k->layers, b);
+    if (o->with_layers)
+        check_report_layers_json(check_layers_found(k->layers), b);
     return true;
 }
 
-static bool put_json(struct buf *b, const struct check *k, const struct buf *why, struct err *e)
+static bool put_json(struct buf *b, const struct check_report *o, enum check_verdict v, const struct buf *why,
+                     struct err *e)
 {
+    const struct check *k = o->check;
     const struct model *m = k->model;
     buf_puts(b, "{\"schema\": 1, \"package\": ");
     json_put_string(b, m->package->path, strlen(m->package->path));
     if (k->reference) {
         buf_puts(b, ", \"checkpoint\": ");
-        json_put_string(b, k->checkpoint, strlen(k->checkpoint));
+        json_put_string(b, o->checkpoint, strlen(o->checkpoint));
     }
     buf_printf(b, ", \"form\": \"%s\", \"prompt_tokens\": %zu, \"prefill_calls\": %lld,\n ",
                package_form(m->package), k->n_prompt,
                (long long)(m->has_prefill ? (int64_t)k->n_prompt / m->batch_size : 0));
     put_json_ids(b, "prompt", k->ids.p, k->n_prompt);
-    if (k->reference && !put_json_compared(b, k, e))
+    if (k->reference && !put_json_compared(b, o, e))
         return false;
-    if (k->bench)
-        check_bench_put_json(&k->measured, b);
+    if (o->bench)
+        put_json_bench(o->bench, b);
     buf_puts(b, "\"failures\": [");
     const char *line = why->n ? why->p : "";
     for (bool is_first = true; *line; is_first = false) {
@@ -197,7 +195,7 @@ static bool put_json(struct buf *b, const struct check *k, const struct buf *why
         json_put_string(b, line, n);
         line += n + (line[n] == '\n');
     }
-    buf_printf(b, "], \"verdict\": \"%s\"}\n", verdict(k, why, "fail"));
+    buf_printf(b, "], \"verdict\": \"%s\"}\n", verdict_name(v, "fail"));
     return true;
 }
 
@@ -205,7 +203,7 @@ static void put_table(struct buf *b, const struct check *k)
 {
     buf_puts(b, "position   token  reference  package    margin      cosine        KL  max diff\n");
     for (int64_t i = 0; i < k->n_positions; i++) {
-        const struct position *p = &k->sides[0].positions[i];
+        const struct check_position *p = &k->sides[0].positions[i];
         const struct logits_difference *d = &p->d;
         buf_printf(b, "%8lld %7d  %9d ", (long long)p->position, p->token, d->reference_top);
         if (!d->other_finite) {
@@ -246,7 +244,7 @@ static void put_limits(struct buf *b, const struct check_limits *l)
 
 static void put_report_summary(struct buf *b, const struct check *k)
 {
-    const struct summary *s = &k->sides[0].summary;
+    const struct check_summary *s = &k->sides[0].summary;
     const struct check_limits *l = &k->limits;
     const struct model *m = k->model;
     buf_printf(b, "%lld positions after a prompt of %zu tokens", (long long)k->n_positions, k->n_prompt);
@@ -268,7 +266,7 @@ static void put_report_summary(struct buf *b, const struct check *k)
                    "cosine: lowest %.8f, mean %.8f\nKL divergence: mean %.3g, largest %.3g\n"
                    "largest difference of a logit: %.4f\n",
                    s->min_cosine, s->mean_cosine, s->mean_kl, s->max_kl, s->max_difference);
-    check_layers_put_worst(k->layers, b);
+    check_report_worst(check_layers_found(k->layers), b);
     buf_printf(b, "top-1: %lld of %lld positions where the reference leads by more than %g\n",
                (long long)s->n_agreed, (long long)s->n_counted, l->margin);
     if (l->has_verdict)
@@ -278,32 +276,35 @@ static void put_report_summary(struct buf *b, const struct check *k)
                    l->what);
 }
 
-static bool put_report(struct buf *b, const struct check *k, const struct buf *why, struct err *e)
+static bool put_report(struct buf *b, const struct check_report *o, enum check_verdict v,
+                       const struct buf *why, struct err *e)
 {
+    const struct check *k = o->check;
     if (k->reference) {
-        if (k->with_layers)
-            check_layers_put_table(k->layers, b);
+        if (o->with_layers)
+            check_report_layers(check_layers_found(k->layers), b);
         put_table(b, k);
-        if (k->tokenizer && k->ids.n > k->n_prompt && !put_generated(b, k, "generated: ", "\n", e))
+        if (o->tokenizer && k->ids.n > k->n_prompt && !put_generated(b, o, "generated: ", "\n", e))
             return false;
         put_report_summary(b, k);
     }
-    if (k->bench)
-        check_bench_put_text(&k->measured, b);
+    if (o->bench)
+        put_bench(o->bench, b);
     buf_printf(b, "verdict: %s\n",
                !k->reference                       ? "none (nothing is compared without --hf)"
                : !k->limits.has_verdict && !why->n ? "none (no verdict at this width)"
-                                                   : verdict(k, why, "FAIL"));
+                                                   : verdict_name(v, "FAIL"));
     return true;
 }
 
-bool check_report(const struct check *k, struct err *e)
+bool check_report(const struct check_report *o, struct err *e)
 {
+    const struct check *k = o->check;
     struct buf out, why;
     buf_init(&out, REPORT_BYTES_MAX);
     buf_init(&why, REPORT_BYTES_MAX);
-    judge(k, &why);
-    bool ok = k->json ? put_json(&out, k, &why, e) : put_report(&out, k, &why, e);
+    enum check_verdict v = check_judge(k, &why);
+    bool ok = o->is_json ? put_json(&out, o, v, &why, e) : put_report(&out, o, v, &why, e);
     if (ok && out.failed)
         ok = err_set(e, ERR_LIMIT, "the report is larger than %zu bytes", REPORT_BYTES_MAX);
     if (ok) {

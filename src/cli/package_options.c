@@ -64,9 +64,7 @@ bool package_read_ids(const struct model *m, const char *text, struct ids *out, 
 bool package_encode(const struct model *m, const struct tokenizer *t, const char *text, size_t bytes,
                     struct ids *out, struct err *e)
 {
-    size_t n = out->n;
-    return tokenizer_encode(t, text, bytes, true, out, e) &&
-           vocabulary_check_ids(t, m->package->path, m->vocab_size, out->p + n, out->n - n, e);
+    return vocabulary_encode(t, m->package->path, m->vocab_size, text, bytes, out, e);
 }
 
 bool package_open_tokenizer(struct cli *c, struct model *m, struct tokenizer **out, struct err *e)

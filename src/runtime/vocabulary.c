@@ -101,3 +101,11 @@ bool vocabulary_check_ids(const struct tokenizer *t, const char *where, int64_t 
                 where, ids[i], token_of(t, ids[i]), (long long)vocab_size);
     return true;
 }
+
+bool vocabulary_encode(const struct tokenizer *t, const char *where, int64_t vocab_size, const char *text,
+                       size_t bytes, struct ids *out, struct err *e)
+{
+    size_t n = out->n;
+    return tokenizer_encode(t, text, bytes, true, out, e) &&
+           vocabulary_check_ids(t, where, vocab_size, out->p + n, out->n - n, e);
+}

@@ -17,5 +17,8 @@ void vocabulary_check_written(struct log *l, const char *folder);
 /* Ids that t gave for a text: each must be one of the model's. */
 bool vocabulary_check_ids(const struct tokenizer *t, const char *where, int64_t vocab_size,
                           const int32_t *ids, size_t n, struct err *e) MUST_CHECK;
+/* Appends the ids of a text, with the post-processor's tokens (bos); each must be one of the model's. */
+bool vocabulary_encode(const struct tokenizer *t, const char *where, int64_t vocab_size, const char *text,
+                       size_t bytes, struct ids *out, struct err *e) MUST_CHECK;
 
 #endif

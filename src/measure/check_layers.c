@@ -1,40 +1,17 @@
 /* Rows are compared while a call's outputs are still in place, so memory is one batch whatever the prompt's length: the
  * watcher of the package feeds the reference as far as the package has come. */
-#include "cli/check_layers.h"
+#include "measure/check_layers.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "format/contract.h"
-#include "format/json.h"
-
-/* One layer over all positions. Of a row: the cosine, the length of the difference relative to the reference's row,
- * and the cosine of what the layer adds to the residual stream, which shows a wrong layer more clearly. */
-struct layer {
-    int64_t n, n_not_finite;
-    double min_cosine, sum_cosine, max_error;
-    int64_t n_added;
-    double min_added, sum_added;
-    double added_ab, added_aa; /* of all rows: the package's addition along the reference's */
-};
-
-struct state {
-    char *name; /* of the package's state */
-    int64_t layer;
-    enum reference_state_kind kind;
-    bool is_finite;
-    double cosine, error, gain;
-};
 
 struct check_layers {
     const struct model *model;
     struct reference *reference;
-    int64_t n_layers;
-    struct layer *layers; /* [n_layers + 2]: embeddings, layers, final norm */
-    char **types;         /* [n_layers] */
-    float *rows;          /* [n_layers + 2, capacity, hidden]: the reference's for positions from begin on */
+    struct check_layers_found found;
+    float *rows; /* [n_layers + 2, capacity, hidden]: the reference's for positions from begin on */
     int64_t begin, n_rows, capacity;
-    int n_states;
-    struct state *states;
     /* of a feed in progress */
     struct reference_session *r;
     const int32_t *tokens; /* that of position `first` comes first */
@@ -45,7 +22,7 @@ struct check_layers {
     int64_t before_layer;
 };
 
-static const char *state_kind_name(enum reference_state_kind kind)
+const char *check_state_name(enum reference_state_kind kind)
 {
     static const char *const names[] = {"keys", "values", "memory", "window"};
     return names[kind];
@@ -80,13 +57,6 @@ static double sums_error(const struct sums *s)
     return s->dd == 0 ? 0 : s->aa == 0 ? INFINITY : sqrt(s->dd / s->aa);
 }
 
-/* How strong what a layer adds is in the package: 1 where both are the same, 1.5 where the layer is scaled by 1.5, whatever
- * noise coarse weights add to it. NAN: not known. */
-static double layer_gain(const struct layer *t)
-{
-    return t->n_added && t->added_aa > 0 ? t->added_ab / t->added_aa : NAN;
-}
-
 static void collect(void *context, int64_t layer, int64_t position, int64_t n, const float *rows)
 {
     struct check_layers *l = context;
@@ -117,7 +87,7 @@ static void compare_row(struct check_layers *l, int64_t layer, int64_t at, const
 {
     int64_t h = l->reference->hidden_size;
     const float *want = l->rows + ((layer + 1) * l->capacity + at) * h, *want_before = want - l->capacity * h;
-    struct layer *t = &l->layers[layer + 1];
+    struct check_layer *t = &l->found.layers[layer + 1];
     struct sums s = {.is_finite = true}, added = {.is_finite = true};
     for (int64_t i = 0; i < h; i++) {
         sums_add(&s, (double)want[i], (double)row[i]);
@@ -150,11 +120,11 @@ static void watch(void *context, int64_t layer, int64_t position, int64_t n, con
     if (layer == -1)
         catch_up(l, position, n);
     if (layer == SESSION_FINAL_NORM)
-        layer = l->n_layers;
-    if (l->failed || layer > l->n_layers)
+        layer = l->found.n_layers;
+    if (l->failed || layer > l->found.n_layers)
         return;
     const float *before =
-        layer >= 0 && layer < l->n_layers && l->before_layer == layer - 1 ? l->before : NULL;
+        layer >= 0 && layer < l->found.n_layers && l->before_layer == layer - 1 ? l->before : NULL;
     for (int64_t i = 0; i < n; i++) {
         int64_t at = position + i - l->begin;
         if (at >= 0 && at < l->n_rows)
@@ -302,7 +272,7 @@ bool check_layers_states(struct check_layers *l, const struct reference_session 
     bool ok = halves && values;
     const struct engine_state_entry *read = NULL; /* what lies in values */
     for (int kind = REFERENCE_KEYS; ok && kind <= REFERENCE_WINDOW; kind++) {
-        for (int64_t layer = 0; layer < l->n_layers; layer++) {
+        for (int64_t layer = 0; layer < l->found.n_layers; layer++) {
             enum reference_state_kind k = (enum reference_state_kind)kind;
             struct reference_state want;
             struct place p = {0};
@@ -317,14 +287,15 @@ bool check_layers_states(struct check_layers *l, const struct reference_session 
                 read = p.entry;
             }
             struct sums sums = compare_state(r, &want, &p, values);
-            l->states = xrealloc(l->states, sizeof *l->states * (size_t)(l->n_states + 1));
-            l->states[l->n_states++] = (struct state){xstrdup(p.entry->name),
-                                                      layer,
-                                                      k,
-                                                      sums.is_finite,
-                                                      sums_cosine(&sums),
-                                                      sums_error(&sums),
-                                                      sums.aa > 0 ? sums.ab / sums.aa : 1};
+            l->found.states =
+                xrealloc(l->found.states, sizeof *l->found.states * (size_t)(l->found.n_states + 1));
+            l->found.states[l->found.n_states++] = (struct check_state){xstrdup(p.entry->name),
+                                                                        layer,
+                                                                        k,
+                                                                        sums.is_finite,
+                                                                        sums_cosine(&sums),
+                                                                        sums_error(&sums),
+                                                                        sums.aa > 0 ? sums.ab / sums.aa : 1};
         }
     }
     mem_free(halves);
@@ -337,9 +308,9 @@ bool check_layers_states(struct check_layers *l, const struct reference_session 
 static void name_types(struct check_layers *l)
 {
     const struct meta *meta = l->model->package->meta;
-    l->types = xcalloc((size_t)l->n_layers + 1, sizeof *l->types);
-    for (int64_t i = 0; i < l->n_layers; i++)
-        l->types[i] =
+    l->found.types = xcalloc((size_t)l->found.n_layers + 1, sizeof *l->found.types);
+    for (int64_t i = 0; i < l->found.n_layers; i++)
+        l->found.types[i] =
             xstrdup(i < meta->n_layer_types && meta->layer_types[i] ? meta->layer_types[i] : "full");
 }
 
@@ -349,14 +320,13 @@ bool check_layers_new(struct check_layers **out, const struct model *m, struct r
     size_t n;
     *out = l;
     if (m->is_monolithic)
-        return err_set(e, ERR_UNSUPPORTED,
-                       "--layers: %s is one model from token ids to logits, which shows no layers",
+        return err_set(e, ERR_UNSUPPORTED, "%s is one model from token ids to logits, which shows no layers",
                        m->package->path);
     l->model = m;
     l->reference = r;
-    l->n_layers = r->n_layers;
+    l->found.n_layers = r->n_layers;
     l->capacity = m->batch_size;
-    l->layers = xcalloc((size_t)r->n_layers + 2, sizeof *l->layers);
+    l->found.layers = xcalloc((size_t)r->n_layers + 2, sizeof *l->found.layers);
     name_types(l);
     if (!size_mul((size_t)(r->n_layers + 2), (size_t)l->capacity, &n) ||
         !size_mul(n, (size_t)r->hidden_size * sizeof(float), &n))
@@ -369,20 +339,25 @@ void check_layers_free(struct check_layers *l)
 {
     if (!l)
         return;
-    for (int64_t i = 0; i < l->n_layers; i++)
-        free(l->types[i]);
-    free(l->types);
-    free(l->layers);
+    for (int64_t i = 0; i < l->found.n_layers; i++)
+        free(l->found.types[i]);
+    free(l->found.types);
+    free(l->found.layers);
     mem_free(l->rows);
-    for (int i = 0; i < l->n_states; i++)
-        free(l->states[i].name);
-    free(l->states);
+    for (int i = 0; i < l->found.n_states; i++)
+        free(l->found.states[i].name);
+    free(l->found.states);
     free(l);
 }
 
-/* ---- the report ---- */
+/* ---- what was found ---- */
 
-static void layer_name(const struct check_layers *l, int64_t layer, char *dst, size_t n)
+const struct check_layers_found *check_layers_found(const struct check_layers *l)
+{
+    return &l->found;
+}
+
+void check_layer_name(const struct check_layers_found *l, int64_t layer, char *dst, size_t n)
 {
     if (layer < 0)
         snprintf(dst, n, "embeddings");
@@ -392,15 +367,38 @@ static void layer_name(const struct check_layers *l, int64_t layer, char *dst, s
         snprintf(dst, n, "layer %lld (%.20s)", (long long)layer, l->types[layer]);
 }
 
-static double layer_cosine(const struct layer *t)
+double check_layer_cosine(const struct check_layer *t)
 {
     return t->n ? t->sum_cosine / (double)t->n : NAN;
 }
 
-static double layer_added(const struct layer *t)
+double check_layer_added(const struct check_layer *t)
 {
     return t->n_added ? t->sum_added / (double)t->n_added : NAN;
 }
+
+double check_layer_gain(const struct check_layer *t)
+{
+    return t->n_added && t->added_aa > 0 ? t->added_ab / t->added_aa : NAN;
+}
+
+bool check_layers_worst(const struct check_layers_found *l, int64_t *layer, const struct check_state **state)
+{
+    const struct check_layer *worst = NULL;
+    *state = NULL;
+    for (int64_t i = 0; i <= l->n_layers + 1; i++) {
+        const struct check_layer *t = &l->layers[i];
+        if (t->n > 0 && (!worst || check_layer_cosine(t) < check_layer_cosine(worst)))
+            worst = t;
+    }
+    for (int i = 0; i < l->n_states; i++)
+        if (l->states[i].is_finite && (!*state || l->states[i].cosine < (*state)->cosine))
+            *state = &l->states[i];
+    *layer = worst ? worst - l->layers - 1 : -1;
+    return worst != NULL;
+}
+
+/* ---- the verdict ---- */
 
 /* What can't be told is within every limit. */
 static bool is_outside(double value, double least, double most)
@@ -421,27 +419,28 @@ static void complain(char dst[128], double cosine, double added, double gain, co
                  l->max_gain);
 }
 
-void check_layers_judge(const struct check_layers *l, const struct check_limits *limits, struct buf *why)
+void check_layers_judge(const struct check_layers_found *l, const struct check_limits *limits,
+                        struct buf *why)
 {
     char name[64], what[128];
     /* Those behind the first one have its error in their input. */
     for (int64_t i = -1; i <= l->n_layers; i++) {
-        const struct layer *t = &l->layers[i + 1];
-        layer_name(l, i, name, sizeof name);
+        const struct check_layer *t = &l->layers[i + 1];
+        check_layer_name(l, i, name, sizeof name);
         if (t->n_not_finite > 0) {
             buf_printf(why, "%s is the first one that is not finite (at %lld positions)\n", name,
                        (long long)t->n_not_finite);
             break;
         }
-        complain(what, layer_cosine(t), layer_added(t), layer_gain(t), limits);
+        complain(what, check_layer_cosine(t), check_layer_added(t), check_layer_gain(t), limits);
         if (what[0]) {
             buf_printf(why, "%s is the first one outside the limits: %s\n", name, what);
             break;
         }
     }
-    const struct state *first = NULL;
+    const struct check_state *first = NULL;
     for (int i = 0; i < l->n_states; i++) {
-        const struct state *s = &l->states[i];
+        const struct check_state *s = &l->states[i];
         complain(what, s->cosine, NAN, s->gain, limits);
         if ((!s->is_finite || what[0]) && (!first || s->layer < first->layer))
             first = s;
@@ -449,106 +448,6 @@ void check_layers_judge(const struct check_layers *l, const struct check_limits 
     if (!first)
         return;
     complain(what, first->cosine, NAN, first->gain, limits);
-    buf_printf(why, "the %s of layer %lld in %s: %s\n", state_kind_name(first->kind), (long long)first->layer,
-               first->name, first->is_finite ? what : "not finite");
-}
-
-void check_layers_put_worst(const struct check_layers *l, struct buf *b)
-{
-    const struct layer *worst = NULL;
-    const struct state *state = NULL;
-    char name[64];
-    for (int64_t i = 0; i <= l->n_layers + 1; i++) {
-        const struct layer *t = &l->layers[i];
-        if (t->n > 0 && (!worst || layer_cosine(t) < layer_cosine(worst)))
-            worst = t;
-    }
-    for (int i = 0; i < l->n_states; i++)
-        if (l->states[i].is_finite && (!state || l->states[i].cosine < state->cosine))
-            state = &l->states[i];
-    if (!worst)
-        return;
-    layer_name(l, worst - l->layers - 1, name, sizeof name);
-    buf_printf(b, "layers: lowest mean cosine %.8f behind %s", layer_cosine(worst), name);
-    if (state)
-        buf_printf(b, "; states: lowest %.8f, %s of layer %lld", state->cosine, state_kind_name(state->kind),
-                   (long long)state->layer);
-    buf_putc(b, '\n');
-}
-
-static void put_layer_line(const struct check_layers *l, int64_t i, struct buf *b)
-{
-    const struct layer *t = &l->layers[i + 1];
-    char name[64];
-    layer_name(l, i, name, sizeof name);
-    buf_printf(b, "%-22s ", name);
-    if (t->n == 0) {
-        buf_puts(b, t->n_not_finite ? "not finite\n" : "the package does not show it\n");
-        return;
-    }
-    buf_printf(b, "%.8f  %.8f  ", t->min_cosine, t->sum_cosine / (double)t->n);
-    if (t->n_added)
-        buf_printf(b, "%11.8f", t->min_added);
-    else
-        buf_printf(b, "%11s", "-");
-    buf_printf(b, "  %9.2e", t->max_error);
-    if (t->n_not_finite)
-        buf_printf(b, "  not finite at %lld positions", (long long)t->n_not_finite);
-    buf_putc(b, '\n');
-}
-
-void check_layers_put_table(const struct check_layers *l, struct buf *b)
-{
-    buf_puts(b, "                       lowest      mean        lowest of    largest\n"
-                "residual stream        cosine      cosine      what it adds error\n");
-    for (int64_t i = -1; i <= l->n_layers; i++)
-        put_layer_line(l, i, b);
-    buf_puts(b, "\nstate                          layer  what     cosine      error\n");
-    for (int i = 0; i < l->n_states; i++) {
-        const struct state *s = &l->states[i];
-        buf_printf(b, "%-30s %5lld  %-7s", s->name, (long long)s->layer, state_kind_name(s->kind));
-        if (s->is_finite)
-            buf_printf(b, "  %.8f  %9.2e\n", s->cosine, s->error);
-        else
-            buf_puts(b, "  not finite\n");
-    }
-    buf_putc(b, '\n');
-}
-
-static void put_number(struct buf *b, const char *key, double v)
-{
-    buf_printf(b, ", \"%s\": ", key);
-    json_put_double(b, v);
-}
-
-void check_layers_put_json(const struct check_layers *l, struct buf *b)
-{
-    buf_puts(b, "\"layers\": [");
-    for (int64_t i = -1; i <= l->n_layers; i++) {
-        const struct layer *t = &l->layers[i + 1];
-        const char *type = i < 0 ? "embeddings" : i == l->n_layers ? "final norm" : l->types[i];
-        buf_printf(b, "%s{\"layer\": %lld, \"type\": ", i < 0 ? "\n  " : ",\n  ", (long long)i);
-        json_put_string(b, type, strlen(type));
-        buf_printf(b, ", \"rows\": %lld, \"not_finite\": %lld", (long long)(t->n + t->n_not_finite),
-                   (long long)t->n_not_finite);
-        put_number(b, "min_cosine", t->n ? t->min_cosine : NAN);
-        put_number(b, "mean_cosine", layer_cosine(t));
-        put_number(b, "min_added_cosine", t->n_added ? t->min_added : NAN);
-        put_number(b, "mean_added_cosine", layer_added(t));
-        put_number(b, "added_gain", layer_gain(t));
-        put_number(b, "max_relative_error", t->n ? t->max_error : NAN);
-        buf_putc(b, '}');
-    }
-    buf_puts(b, "],\n \"states\": [");
-    for (int i = 0; i < l->n_states; i++) {
-        const struct state *s = &l->states[i];
-        buf_puts(b, i ? ",\n  {\"name\": " : "\n  {\"name\": ");
-        json_put_string(b, s->name, strlen(s->name));
-        buf_printf(b, ", \"layer\": %lld, \"what\": \"%s\"", (long long)s->layer, state_kind_name(s->kind));
-        put_number(b, "cosine", s->is_finite ? s->cosine : NAN);
-        put_number(b, "gain", s->is_finite ? s->gain : NAN);
-        put_number(b, "relative_error", s->is_finite ? s->error : NAN);
-        buf_putc(b, '}');
-    }
-    buf_puts(b, "],\n ");
+    buf_printf(why, "the %s of layer %lld in %s: %s\n", check_state_name(first->kind),
+               (long long)first->layer, first->name, first->is_finite ? what : "not finite");
 }

@@ -1,13 +1,12 @@
 /* One run warms up (pages of the weights, plans, clocks), the others are measured; median and spread say more than one
  * number of a busy machine.
  */
-#include "cli/check_bench.h"
+#include "measure/check_bench.h"
 #include <math.h>
 #include <stdlib.h>
-#include "format/json.h"
 
 struct bench {
-    struct cli *cli;
+    struct log *log;
     struct model *model;
     struct session *session;
     struct ids *ids;
@@ -35,12 +34,12 @@ static bool run_once(struct bench *b, double *prefill, double *decode, struct er
         if (i == b->ids->n)
             ids_push(b->ids, best_token(session_logits(b->session), b->model->vocab_size));
         if (!session_feed(b->session, &b->ids->p[i], 1, SESSION_CONTRACT, NULL, NULL, NULL, e) ||
-            log_cancelled(&b->cli->log, e))
+            log_cancelled(b->log, e))
             return false;
     }
     *prefill = between - start;
     *decode = clock_seconds() - between;
-    return !log_cancelled(&b->cli->log, e);
+    return !log_cancelled(b->log, e);
 }
 
 static int by_value(const void *a, const void *b)
@@ -58,18 +57,16 @@ static struct check_rate rate_of(double *seconds, int64_t n_runs, int64_t n_toke
                                n / fmax(seconds[0], least)};
 }
 
-bool check_bench_run(struct check_bench *b, struct cli *c, const struct package_options *package,
-                     struct ids *ids, size_t n_prompt, size_t n_more, struct err *e)
+bool check_bench_run(struct check_bench *b, struct model *m, struct log *log, struct ids *ids,
+                     size_t n_prompt, size_t n_more, struct err *e)
 {
-    struct bench run = {.cli = c, .ids = ids, .n = n_prompt + n_more};
-    struct package_options unwatched = *package;
+    struct bench run = {.log = log, .model = m, .ids = ids, .n = n_prompt + n_more};
     double *prefill = xcalloc((size_t)b->n_runs, sizeof *prefill),
            *decode = xcalloc((size_t)b->n_runs, sizeof *decode), ignored;
-    unwatched.watch_layers = false;
-    bool ok = package_options_open(c, &unwatched, &run.model, e) && session_new(&run.session, run.model, e);
+    bool ok = session_new(&run.session, m, e);
     if (ok) {
-        size_t batch = (size_t)run.model->batch_size;
-        run.n_full = run.model->has_prefill ? n_prompt / batch * batch : 0;
+        size_t batch = (size_t)m->batch_size;
+        run.n_full = m->has_prefill ? n_prompt / batch * batch : 0;
         ok = run_once(&run, &ignored, &ignored, e);
     }
     for (int64_t i = 0; ok && i < b->n_runs; i++)
@@ -83,41 +80,5 @@ bool check_bench_run(struct check_bench *b, struct cli *c, const struct package_
     free(prefill);
     free(decode);
     session_free(run.session);
-    model_close(run.model);
     return ok;
-}
-
-static void put_text(struct buf *out, const char *what, int64_t n, int64_t n_runs, const struct check_rate *r)
-{
-    if (n > 0)
-        buf_printf(out, "%s: %lld tokens, %.1f tokens/s (median of %lld runs, %.1f to %.1f)\n", what,
-                   (long long)n, r->median, (long long)n_runs, r->slowest, r->fastest);
-}
-
-void check_bench_put_text(const struct check_bench *b, struct buf *out)
-{
-    put_text(out, "prefill", b->n_prefill, b->n_runs, &b->prefill);
-    put_text(out, "decode", b->n_decode, b->n_runs, &b->decode);
-}
-
-static void put_json(struct buf *out, const char *what, int64_t n, const struct check_rate *r)
-{
-    const struct {
-        const char *key;
-        double value;
-    } numbers[] = {
-        {"per_second", r->median}, {"per_second_slowest", r->slowest}, {"per_second_fastest", r->fastest}};
-    buf_printf(out, ", \"%s_tokens\": %lld", what, (long long)n);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        buf_printf(out, ", \"%s_tokens_%s\": ", what, numbers[i].key);
-        json_put_double(out, n > 0 ? numbers[i].value : NAN);
-    }
-}
-
-void check_bench_put_json(const struct check_bench *b, struct buf *out)
-{
-    buf_printf(out, "\"bench\": {\"runs\": %lld", (long long)b->n_runs);
-    put_json(out, "prefill", b->n_prefill, &b->prefill);
-    put_json(out, "decode", b->n_decode, &b->decode);
-    buf_puts(out, "},\n ");
 }
