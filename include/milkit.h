@@ -326,6 +326,10 @@ MK_API mk_status mk_convert(mk_library *library, const char *checkpoint, const c
 MK_API mk_status mk_compile(mk_library *library, const char *package, const char *output,
                             const char *options_json, mk_error **e);
 
+/* What is in a file or folder of any kind that milkit reads (package, model, checkpoint, weight file, tokenizer), as a JSON object, the one
+ * that `milkit inspect --json` prints: "schema", "path", "kind", and what there is. Nothing is run. */
+MK_API mk_status mk_inspect(mk_library *library, const char *path, mk_text **out, mk_error **e);
+
 #ifdef __cplusplus
 }
 #endif

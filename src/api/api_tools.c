@@ -1,7 +1,8 @@
-/* Tools: compiling a package's source form. */
+/* Tools: compiling a model's source form, looking into files. */
 #include <string.h>
 #include "api/api_int.h"
 #include "format/json.h"
+#include "inspect/inspect.h"
 #include "mil/compiled.h"
 
 mk_status mk_compile(mk_library *library, const char *package, const char *output, const char *options_json,
@@ -23,4 +24,15 @@ mk_status mk_compile(mk_library *library, const char *package, const char *outpu
     cJSON_Delete(json);
     ok = ok && mil_compile(package, output, force, &e);
     return api_result(ok, &e, error);
+}
+
+mk_status mk_inspect(mk_library *library, const char *path, mk_text **out, mk_error **error)
+{
+    struct err e = {0};
+    char *text = NULL;
+    (void)library;
+    *out = NULL;
+    if (inspect_text(&text, path, &e))
+        *out = api_text_new(text, strlen(text));
+    return api_result(*out != NULL, &e, error);
 }

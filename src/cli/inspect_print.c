@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/terminal.h"
-#include "cli/inspect.h"
+#include "cli/inspect_print.h"
 
 #define INDENT_MAX 8
 

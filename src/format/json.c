@@ -1,5 +1,4 @@
-/* JSON on top of cJSON: the checks that must hold before cJSON sees a text, typed getters, number and string
- * output. */
+/* JSON on top of cJSON: the checks that must hold before cJSON sees a text, and typed getters. */
 #include "format/json.h"
 
 #include <math.h>
@@ -7,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/file.h"
-#include "base/terminal.h"
-#include "base/utf8.h"
 
 #define JSON_DEPTH_MAX 200
 /* Each value costs cJSON about 64 bytes, so this bounds the tree to some 500 MB whatever the text. */
@@ -211,75 +208,4 @@ bool json_get_string(const cJSON *object, const char *key, const char **value, c
         return fail_type(item, key, "string", where, e);
     *value = item->valuestring;
     return true;
-}
-
-void json_put_key(struct buf *b, const char *key)
-{
-    buf_printf(b, "%s\"%s\": ", b->n > 0 && b->p[b->n - 1] != '{' ? ", " : "", key);
-}
-
-void json_put_string(struct buf *b, const char *s, size_t n)
-{
-    static const char short_escapes[] = "\b\f\n\r\t\"\\", short_letters[] = "bfnrt\"\\";
-    size_t plain = 0; /* start of what is not yet written */
-    buf_putc(b, '"');
-    for (size_t i = 0; i < n; i++) {
-        unsigned char c = (unsigned char)s[i];
-        if (c >= 0x80) {
-            uint32_t cp;
-            int step = utf8_step(s + i, n - i, &cp);
-            size_t length = step > 0 ? (size_t)step : step < 0 ? (size_t)-step : n - i;
-            if (step <= 0) {
-                buf_append(b, s + plain, i - plain);
-                buf_puts(b, UTF8_REPLACEMENT);
-                plain = i + length;
-            }
-            i += length - 1;
-            continue;
-        }
-        if (c >= 0x20 && c != '"' && c != '\\')
-            continue;
-        buf_append(b, s + plain, i - plain);
-        plain = i + 1;
-        const char *escape = c ? strchr(short_escapes, c) : NULL;
-        if (escape) {
-            buf_putc(b, '\\');
-            buf_putc(b, short_letters[escape - short_escapes]);
-        } else {
-            buf_printf(b, "\\u%04x", c);
-        }
-    }
-    buf_append(b, s + plain, n - plain);
-    buf_putc(b, '"');
-}
-
-void json_append_printable(struct buf *out, const char *json, size_t n)
-{
-    size_t length;
-    for (size_t i = 0; i < n; i += length) {
-        uint32_t cp;
-        if (terminal_unsafe(json + i, n - i, &length) == 0)
-            buf_append(out, json + i, length);
-        else if (utf8_step(json + i, n - i, &cp) > 0)
-            buf_printf(out, "\\u%04x", (unsigned)cp);
-        else
-            buf_puts(out, UTF8_REPLACEMENT);
-    }
-}
-
-void json_put_double(struct buf *b, double d)
-{
-    char text[40];
-    if (!isfinite(d)) {
-        buf_puts(b, "null");
-        return;
-    }
-    /* 15 digits without trailing zeros are the shortest form of every normal double that they give back; the
-     * others need 16 or 17, subnormals may need fewer. */
-    for (int digits = isnormal(d) || d == 0.0 ? 15 : 1; digits <= 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, d);
-        if (strtod(text, NULL) == d)
-            break;
-    }
-    buf_puts(b, text);
 }

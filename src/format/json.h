@@ -7,7 +7,7 @@
 #define MILKIT_FORMAT_JSON_H
 
 #include <cjson/cJSON.h>
-#include "base/buf.h"
+#include "base/json_text.h"
 
 /* where: file name for messages. Refuses trailing garbage, more than 200 levels of nesting, and a NUL byte. */
 bool json_parse(cJSON **out, const char *text, size_t bytes, const char *where, struct err *e) MUST_CHECK;
@@ -27,15 +27,5 @@ bool json_get_string(const cJSON *object, const char *key, const char **value, c
                      struct err *e) MUST_CHECK;
 /* "string", "object", ... for messages */
 const char *json_type_name(const cJSON *item);
-
-/* Writing: appends `"key": `, behind a comma unless the object has just begun. Keys are our own words, never input. */
-void json_put_key(struct buf *b, const char *key);
-/* Appends a JSON string with quotes and escapes (non-ASCII stays as it is, broken UTF-8 becomes U+FFFD). */
-void json_put_string(struct buf *b, const char *s, size_t n);
-/* Appends a JSON text that means the same and that a terminal shows as it is: what base/terminal.h holds back becomes
- * \u escapes, broken UTF-8 becomes U+FFFD. */
-void json_append_printable(struct buf *out, const char *json, size_t n);
-/* Shortest decimal that reads back as the same double; null for NaN and infinities. */
-void json_put_double(struct buf *b, double d);
 
 #endif

@@ -308,6 +308,20 @@ static void test_files(void **state)
     free(path);
 }
 
+static void test_inspect(void **state)
+{
+    (void)state;
+    mk_text *t;
+    char *path = package_make(&tiny);
+    OK(mk_inspect(library, path, &t, e));
+    assert_non_null(strstr(mk_text_data(t, NULL), "\"kind\":\t\"package\""));
+    mk_text_free(t);
+    FAILS(mk_inspect(library, "no/such/thing", &t, e), MK_FAILED, "no such file");
+    assert_null(t);
+    FAILS(mk_inspect(library, packages_scratch, &t, e), MK_FORMAT, "neither a model");
+    free(path);
+}
+
 /* Children keep their parents. */
 static void test_order_of_closing(void **state)
 {
@@ -336,15 +350,11 @@ static void test_order_of_closing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_wrong_structures),
-        cmocka_unit_test(test_text),
-        cmocka_unit_test(test_template),
-        cmocka_unit_test(test_sampler),
-        cmocka_unit_test(test_session),
-        cmocka_unit_test(test_cancel),
-        cmocka_unit_test(test_files),
-        cmocka_unit_test(test_order_of_closing),
+        cmocka_unit_test(test_names),   cmocka_unit_test(test_wrong_structures),
+        cmocka_unit_test(test_text),    cmocka_unit_test(test_template),
+        cmocka_unit_test(test_sampler), cmocka_unit_test(test_session),
+        cmocka_unit_test(test_cancel),  cmocka_unit_test(test_files),
+        cmocka_unit_test(test_inspect), cmocka_unit_test(test_order_of_closing),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

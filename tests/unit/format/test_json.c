@@ -1,6 +1,7 @@
 /* JSON: what is refused and how it is said, typed getters, and output that reads back. */
 #include "files.h"
 #include <float.h>
+#include <locale.h>
 #include <math.h>
 #include "format/json.h"
 
@@ -180,13 +181,33 @@ static void test_put_double(void **state)
     buf_fini(&b);
 }
 
+/* JSON has points, whatever the program around the library has set. */
+static void test_put_double_in_a_locale(void **state)
+{
+    static const char *const names[] = {"de_DE.UTF-8", "de_DE", "fr_FR.UTF-8", "fr_FR", "ps_AF.UTF-8"};
+    struct buf b;
+    const char *name = NULL;
+    (void)state;
+    for (size_t i = 0; !name && i < sizeof names / sizeof *names; i++)
+        name = setlocale(LC_NUMERIC, names[i]);
+    if (!name) {
+        print_message("skipped: no locale with another decimal point\n");
+        skip();
+    }
+    buf_init(&b, 100);
+    json_put_double(&b, -1.5e-7);
+    assert_string_equal(b.p, "-1.5e-07");
+    buf_fini(&b);
+    setlocale(LC_NUMERIC, "C");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_refused),          cmocka_unit_test(test_nesting),
         cmocka_unit_test(test_number_of_values), cmocka_unit_test(test_getters),
         cmocka_unit_test(test_read_file),        cmocka_unit_test(test_put_string),
-        cmocka_unit_test(test_put_double),
+        cmocka_unit_test(test_put_double),       cmocka_unit_test(test_put_double_in_a_locale),
     };
     return cmocka_run_group_tests(tests, files_setup, files_teardown);
 }

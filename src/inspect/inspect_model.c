@@ -1,10 +1,10 @@
-/* milkit inspect: models in every form, and folders of several models. */
+/* Models in every form, and folders of several models. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include "cli/inspect.h"
 #include "format/contract.h"
 #include "format/mlpackage.h"
+#include "inspect/inspect_internal.h"
 #include "mil/mil.h"
 #include "mil/ops.h"
 #include "mil/text.h"

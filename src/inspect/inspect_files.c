@@ -1,11 +1,11 @@
-/* milkit inspect: files of tensors, tokenizers and meta.yaml. */
+/* Files of tensors, tokenizers and meta.yaml. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "cli/inspect.h"
 #include "format/blob.h"
 #include "format/meta.h"
 #include "format/safetensors.h"
+#include "inspect/inspect_internal.h"
 #include "tokenizer/tokenizer.h"
 
 #define CONFIG_BYTES_MAX ((size_t)16 << 20)
