@@ -8,7 +8,7 @@
 #define CHUNKS_MAX 99 /* the file names have two digits */
 
 #define ARCH_FAMILY(symbol) &arch_##symbol,
-#define ARCH_DECODER(symbol, prefix, types, ...) ARCH_FAMILY(symbol)
+#define ARCH_DECODER(symbol, prefix, split, types, ...) ARCH_FAMILY(symbol)
 static const struct arch_family *const families[] = {
 #include "arch/families.def"
 };
@@ -54,8 +54,11 @@ static bool find_family(struct arch_model *m, struct err *e)
     if (!config_get_model_type(&m->config, &model_type, e))
         return false;
     m->family = family_find(model_type);
-    if (m->family)
+    if (m->family) {
+        int split = m->family->default_split > 0 ? m->family->default_split : ARCH_SPLIT;
+        m->settings.split_lm_head = m->settings.split_lm_head ? m->settings.split_lm_head : split;
         return true;
+    }
     char known[256] = "";
     size_t n = 0;
     for (int i = 0; i < N_FAMILIES && n < sizeof known; i++)

@@ -19,11 +19,13 @@ struct arch_settings {
     int64_t context_length; /* positions of the KV cache */
     int64_t batch_size;     /* tokens of a prefill call */
     int n_chunks;
-    int split_lm_head;
-    int gdn_chunk;    /* 0: the family's default */
-    bool exact_norms; /* Qwen3.5: gains 1 + w as the sum of two fp16 numbers, not one */
-    bool exact_topk;  /* exactly k experts, also where weights of the router are equal at the k-th place */
+    int split_lm_head; /* 0: the family's default */
+    int gdn_chunk;     /* 0: the family's default */
+    bool exact_norms;  /* Qwen3.5: gains 1 + w as the sum of two fp16 numbers, not one */
+    bool exact_topk;   /* exactly k experts, also where weights of the router are equal at the k-th place */
 };
+
+#define ARCH_SPLIT 16
 
 struct arch_family;
 /* A checkpoint bound to its family. */
@@ -49,6 +51,7 @@ struct arch_model {
 struct arch_family {
     const char *name;                    /* "qwen3": architecture in meta.yaml */
     const char *default_prefix;          /* "qwen" */
+    int default_split;                   /* parts of the LM head; 0: ARCH_SPLIT */
     const char *const *model_types;      /* of config.json; ends with NULL */
     const struct decoder_traits *traits; /* of a plain decoder (decoder.h); else NULL */
     /* Parses and checks configuration and tensors (all present, right shapes, readable dtypes). */

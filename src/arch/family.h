@@ -6,7 +6,7 @@
 #include "arch/arch.h"
 
 #define ARCH_FAMILY(symbol) extern const struct arch_family arch_##symbol;
-#define ARCH_DECODER(symbol, prefix, types, ...) ARCH_FAMILY(symbol)
+#define ARCH_DECODER(symbol, prefix, split, types, ...) ARCH_FAMILY(symbol)
 #include "arch/families.def"
 #undef ARCH_FAMILY
 #undef ARCH_DECODER
@@ -87,13 +87,13 @@ bool arch_read_centred(struct arch_model *m, const struct st_tensor *const *norm
 struct arch_rope {
     int64_t n_pairs;
     float *inverse_frequency; /* [n_pairs] */
-    double attention_factor;  /* multiplies cos and sin; 1 but for YaRN */
+    double attention_factor;  /* multiplies cos and sin; 1 but for yarn and longrope */
 };
-/* Reads both spellings (rope_scaling and rope_theta; rope_parameters), types "default" and "yarn". */
-bool arch_read_rope(struct arch_model *m, int64_t head_dim, struct arch_rope *out, struct err *e) MUST_CHECK;
-/* The same where the first head_dim * partial_rotary_factor dimensions turn, a factor that is not given being
- * default_factor. *rotary_dim: how many, an even number. */
-bool arch_read_partial_rope(struct arch_model *m, int64_t head_dim, double default_factor,
+/* All types of config_get_rope. ERR_UNSUPPORTED where the context is longer than the frequencies hold for. */
+bool arch_read_rope(struct arch_model *m, int64_t head_dim, const struct config_rope_keys *keys,
+                    struct arch_rope *out, struct err *e) MUST_CHECK;
+/* The same where the first head_dim * partial_rotary_factor dimensions turn. *rotary_dim: how many, an even number. */
+bool arch_read_partial_rope(struct arch_model *m, int64_t head_dim, const struct config_rope_keys *keys,
                             int64_t *rotary_dim, struct arch_rope *out, struct err *e) MUST_CHECK;
 /* Frequencies theta^(-2i / dim) / stretch of the pairs i < n_pairs. */
 void arch_set_rope(struct arch_model *m, double theta, double stretch, int64_t dim, int64_t n_pairs,

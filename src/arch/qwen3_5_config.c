@@ -117,7 +117,8 @@ static bool read_config(struct arch_model *m, struct qwen3_5 *q, bool *is_tied, 
     m->n_layers = s->n_layers;
     return check_variants(m, e) && read_linear(m, q, m->config.path, e) &&
            (!q->is_moe || read_experts(m, q, m->config.path, e)) &&
-           arch_read_partial_rope(m, s->head_dim, 0.25, &q->rotary_dim, &q->rope, e) &&
+           arch_read_partial_rope(m, s->head_dim, &(struct config_rope_keys){.missing_part = 0.25},
+                                  &q->rotary_dim, &q->rope, e) &&
            read_layer_types(m, q, e);
 }
 

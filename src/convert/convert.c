@@ -12,7 +12,6 @@
 #define CONFIG_BYTES_MAX ((size_t)16 << 20)
 #define DEFAULT_CONTEXT 512
 #define DEFAULT_BATCH 64
-#define DEFAULT_SPLIT 16
 /* What an op of a program takes in each of its forms, about, and its share of settings and metadata. */
 #define OP_BYTES 2048
 /* Of a weight file: what devices load, and what leaves room below it. */
@@ -131,7 +130,6 @@ static bool open_checkpoint(struct conversion *c, struct err *e)
     if (!s.batch_size)
         s.batch_size = s.context_length < DEFAULT_BATCH ? s.context_length : DEFAULT_BATCH;
     s.n_chunks = s.n_chunks ? s.n_chunks : 1;
-    s.split_lm_head = s.split_lm_head ? s.split_lm_head : DEFAULT_SPLIT;
     char *path = path_join(o->checkpoint, "config.json");
     bool ok =
         checkpoint_check_folder(o->checkpoint, e) && json_read_file(&c->config, path, CONFIG_BYTES_MAX, e);

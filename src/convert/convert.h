@@ -16,7 +16,7 @@ enum convert_format { CONVERT_BOTH, CONVERT_MLMODELC, CONVERT_MLPACKAGE };
 struct convert_options {
     const char *checkpoint, *output;
     const char *prefix;            /* NULL: the family's */
-    struct arch_settings settings; /* zeros: defaults 512, 64, 1, 16 */
+    struct arch_settings settings; /* zeros: defaults 512, 64, 1, and the family's */
     bool chunks_auto;              /* as few chunks as keep each weight file below about 950 MB */
     /* Of the parts. Both forms of a part have one weight file under two names (a hard link) where the file
      * system has links, else a copy. */

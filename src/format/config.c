@@ -113,11 +113,17 @@ bool config_get_sizes(const struct config *c, struct config_sizes *s, struct err
         if (!config_get_size(c, c->text, sizes[i].key, sizes[i].max, sizes[i].value, e))
             return false;
     s->n_kv_heads = s->n_kv_heads > 0 ? s->n_kv_heads : s->n_heads;
-    if (s->head_dim == 0)
+    const cJSON *head_dim = json_get(c->text, "head_dim");
+    if (s->head_dim == 0) {
         s->head_dim = s->hidden_size / s->n_heads;
+        if ((!head_dim || cJSON_IsNull(head_dim)) &&
+            !config_check_multiple(c, "hidden_size", s->hidden_size, "num_attention_heads", s->n_heads, e))
+            return false;
+    }
     return config_get_size(c, c->text, "head_dim", CONFIG_HEADS_MAX, &s->head_dim, e) &&
            config_get_size(c, c->text, "num_key_value_heads", CONFIG_HEADS_MAX, &s->n_kv_heads, e) &&
            json_get_bool(c->text, "attention_bias", &s->attention_bias, c->path, e) &&
+           json_get_bool(c->text, "mlp_bias", &s->mlp_bias, c->path, e) &&
            config_check_multiple(c, "num_attention_heads", s->n_heads, "num_key_value_heads", s->n_kv_heads,
                                  e) &&
            config_get_epsilon(c, &s->rms_norm_eps, e);
@@ -131,9 +137,96 @@ bool config_check_positive(const struct config *c, const char *key, double v, st
            err_set(e, ERR_FORMAT, "%s: RoPE key %s: expected a positive number, found %g", c->path, key, v);
 }
 
+/* Numbers among the settings of a type, with their limits. */
+static bool get_number(const struct config *c, const cJSON *object, const char *type, const char *key,
+                       double *value, struct err *e)
+{
+    *value = NAN;
+    if (!json_get_double(object, key, value, c->path, e))
+        return false;
+    if (isnan(*value))
+        return err_set(e, ERR_FORMAT, "%s: RoPE type %s: key %s is missing", c->path, type, key);
+    return config_check_positive(c, key, *value, e);
+}
+
+/* The length that the model was trained with, and that it is made for. */
+static bool get_positions(const struct config *c, const cJSON *object, struct config_rope *r, struct err *e)
+{
+    /* The key beside the object wins over the one inside, other than for every other key. */
+    const char *const key = "original_max_position_embeddings";
+    int64_t positions = 32768;
+    if (!config_get_size(c, c->text, "max_position_embeddings", INT32_MAX, &positions, e))
+        return false;
+    r->max_positions = r->original_positions = (double)positions;
+    return json_get_double(object, key, &r->original_positions, c->path, e) &&
+           json_get_double(c->text, key, &r->original_positions, c->path, e) &&
+           config_check_positive(c, key, r->original_positions, e);
+}
+
+static bool get_linear(const struct config *c, const cJSON *object, struct config_rope *r, struct err *e)
+{
+    return get_number(c, object, "linear", "factor", &r->factor, e);
+}
+
+static bool get_llama3(const struct config *c, const cJSON *object, struct config_rope *r, struct err *e)
+{
+    const char *const type = "llama3";
+    if (!get_number(c, object, type, "factor", &r->factor, e) ||
+        !get_number(c, object, type, "low_freq_factor", &r->low_freq_factor, e) ||
+        !get_number(c, object, type, "high_freq_factor", &r->high_freq_factor, e) ||
+        !get_number(c, object, type, "original_max_position_embeddings", &r->original_positions, e))
+        return false;
+    return r->low_freq_factor < r->high_freq_factor ||
+           err_set(e, ERR_FORMAT,
+                   "%s: RoPE key low_freq_factor: expected less than high_freq_factor %g, found %g", c->path,
+                   r->high_freq_factor, r->low_freq_factor);
+}
+
+static bool get_dynamic(const struct config *c, const cJSON *object, struct config_rope *r, struct err *e)
+{
+    if (!get_number(c, object, "dynamic", "factor", &r->factor, e) || !get_positions(c, object, r, e))
+        return false;
+    r->positions_limit = (int64_t)r->max_positions;
+    return true;
+}
+
+static bool check_factors(const struct config *c, const char *key, const cJSON *list, int64_t n,
+                          struct err *e)
+{
+    int64_t i = 0;
+    if (!cJSON_IsArray(list))
+        return err_set(e, ERR_FORMAT, "%s: RoPE type longrope: key %s: expected an array, found %s", c->path,
+                       key, list ? json_type_name(list) : "nothing");
+    for (const cJSON *v = list->child; v; v = v->next, i++)
+        if (!cJSON_IsNumber(v) || !isfinite(v->valuedouble) || v->valuedouble <= 0)
+            return err_set(e, ERR_FORMAT, "%s: RoPE key %s: entry %lld: expected a positive number", c->path,
+                           key, (long long)i);
+    return i == n || err_set(e, ERR_FORMAT, "%s: RoPE key %s: expected %lld entries, found %lld", c->path,
+                             key, (long long)n, (long long)i);
+}
+
+static bool get_long(const struct config *c, const cJSON *object, struct config_rope *r, struct err *e)
+{
+    r->factor = r->attention_factor = NAN;
+    r->short_factor = json_get(object, "short_factor");
+    if (!get_positions(c, object, r, e) ||
+        !check_factors(c, "short_factor", r->short_factor, r->rotary_dim / 2, e) ||
+        !check_factors(c, "long_factor", json_get(object, "long_factor"), r->rotary_dim / 2, e) ||
+        !json_get_double(object, "factor", &r->factor, c->path, e) ||
+        !json_get_double(object, "attention_factor", &r->attention_factor, c->path, e))
+        return false;
+    if (r->original_positions <= 1 || r->original_positions > INT32_MAX)
+        return err_set(e, ERR_FORMAT,
+                       "%s: RoPE key original_max_position_embeddings: expected more than 1, found %g",
+                       c->path, r->original_positions);
+    r->positions_limit = (int64_t)r->original_positions;
+    return (isnan(r->factor) || config_check_positive(c, "factor", r->factor, e)) &&
+           (isnan(r->attention_factor) ||
+            config_check_positive(c, "attention_factor", r->attention_factor, e));
+}
+
 static bool get_yarn(const struct config *c, const cJSON *object, struct config_rope *r, struct err *e)
 {
-    int64_t positions = 32768;
     if (r->theta <= 1.0)
         return err_set(e, ERR_FORMAT, "%s: key rope_theta: expected more than 1 for yarn, found %g", c->path,
                        r->theta);
@@ -147,18 +240,10 @@ static bool get_yarn(const struct config *c, const cJSON *object, struct config_
     } numbers[] = {{"factor", &r->factor},       {"attention_factor", &r->attention_factor},
                    {"beta_fast", &r->beta_fast}, {"beta_slow", &r->beta_slow},
                    {"mscale", &r->mscale},       {"mscale_all_dim", &r->mscale_all_dim}};
-    if (!config_get_size(c, c->text, "max_position_embeddings", INT32_MAX, &positions, e))
-        return false;
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         if (!json_get_double(object, numbers[i].key, numbers[i].value, c->path, e))
             return false;
-    /* The key beside the object wins over the one inside, other than for every other key. */
-    const char *const key = "original_max_position_embeddings";
-    r->max_positions = r->original_positions = (double)positions;
-    if (!json_get_bool(object, "truncate", &r->truncate, c->path, e) ||
-        !json_get_double(object, key, &r->original_positions, c->path, e) ||
-        !json_get_double(c->text, key, &r->original_positions, c->path, e) ||
-        !config_check_positive(c, key, r->original_positions, e))
+    if (!json_get_bool(object, "truncate", &r->truncate, c->path, e) || !get_positions(c, object, r, e))
         return false;
     r->beta_fast = r->beta_fast != 0 ? r->beta_fast : 32;
     r->beta_slow = r->beta_slow != 0 ? r->beta_slow : 1;
@@ -171,39 +256,80 @@ static bool get_yarn(const struct config *c, const cJSON *object, struct config_
            config_check_positive(c, "beta_slow", r->beta_slow, e);
 }
 
+static bool get_nothing(const struct config *c, const cJSON *object, struct config_rope *r, struct err *e)
+{
+    (void)c, (void)object, (void)r, (void)e;
+    return true;
+}
+
+/* What rope_type may be, in the order of the enum. */
+static const struct rope_type {
+    const char *name;
+    bool (*get)(const struct config *c, const cJSON *object, struct config_rope *r, struct err *e);
+} rope_types[] = {{"default", get_nothing}, {"linear", get_linear},   {"llama3", get_llama3},
+                  {"yarn", get_yarn},       {"dynamic", get_dynamic}, {"longrope", get_long}};
+#define N_ROPE_TYPES ((int)(sizeof rope_types / sizeof rope_types[0]))
+
+static bool get_type(const struct config *c, const cJSON *object, const char *name, struct config_rope *r,
+                     struct err *e)
+{
+    struct buf known;
+    for (int i = 0; i < N_ROPE_TYPES; i++) {
+        if (strcmp(name, rope_types[i].name) != 0)
+            continue;
+        r->type = (enum config_rope_type)i;
+        return rope_types[i].get(c, object, r, e);
+    }
+    buf_init(&known, 1 << 12);
+    for (int i = 0; i < N_ROPE_TYPES; i++)
+        buf_printf(&known, "%s%s", i == 0 ? "" : i == N_ROPE_TYPES - 1 ? " and " : ", ", rope_types[i].name);
+    err_set(e, ERR_UNSUPPORTED, "%s: RoPE type: milkit knows %s, found \"%s\"", c->path, known.p, name);
+    buf_fini(&known);
+    return false;
+}
+
 /* rope_scaling, or rope_parameters where there is none; an empty object counts as none. *out NULL: neither. */
-static bool find_rope(const struct config *c, const cJSON **out, struct err *e)
+static bool find_rope(const struct config *c, const struct config_rope_keys *k, const cJSON **out,
+                      struct err *e)
 {
     static const char *const names[] = {"rope_scaling", "rope_parameters"};
     *out = NULL;
     for (int i = 0; i < 2; i++) {
         const cJSON *o = json_get(c->text, names[i]);
-        if (!o || cJSON_IsNull(o))
+        if (!o || cJSON_IsNull(o) || (i == 0 && k->is_never_scaled))
             continue;
         if (!cJSON_IsObject(o))
             return err_set(e, ERR_FORMAT, "%s: key %s: expected an object, found %s", c->path, names[i],
                            json_type_name(o));
+        const cJSON *own = k->layer_type ? json_get(o, k->layer_type) : NULL;
+        if (own && !cJSON_IsObject(own))
+            return err_set(e, ERR_FORMAT, "%s: key %s.%s: expected an object, found %s", c->path, names[i],
+                           k->layer_type, json_type_name(own));
+        /* An object without one for this type is about all layers, and so about those that are scaled. */
+        if (!own && k->is_never_scaled)
+            continue;
+        o = own ? own : o;
         if (o->child && !*out)
             *out = o;
     }
     return true;
 }
 
-bool config_get_rope(const struct config *c, int64_t head_dim, double default_part, struct config_rope *out,
-                     struct err *e)
+bool config_get_rope(const struct config *c, int64_t head_dim, const struct config_rope_keys *keys,
+                     struct config_rope *out, struct err *e)
 {
     const cJSON *object;
-    const char *type = "default";
-    double part = default_part;
-    *out = (struct config_rope){.theta = 10000};
+    const char *type = "default", *theta = keys->theta ? keys->theta : "rope_theta";
+    double part = keys->missing_part > 0 ? keys->missing_part : 1;
+    *out = (struct config_rope){.theta = keys->missing_theta > 0 ? keys->missing_theta : 10000};
     /* What stands inside the object wins over the same key beside it; "type" is the old name of "rope_type". */
-    if (!find_rope(c, &object, e) || !json_get_double(c->text, "rope_theta", &out->theta, c->path, e) ||
+    if (!find_rope(c, keys, &object, e) || !json_get_double(c->text, theta, &out->theta, c->path, e) ||
         !json_get_double(object, "rope_theta", &out->theta, c->path, e) ||
         !json_get_double(c->text, "partial_rotary_factor", &part, c->path, e) ||
         !json_get_double(object, "partial_rotary_factor", &part, c->path, e) ||
         !json_get_string(object, "type", &type, c->path, e) ||
         !json_get_string(object, "rope_type", &type, c->path, e) ||
-        !config_check_positive(c, "rope_theta", out->theta, e) ||
+        !config_check_positive(c, theta, out->theta, e) ||
         !config_check_positive(c, "partial_rotary_factor", part, e))
         return false;
     double turning = floor((double)head_dim * part);
@@ -214,11 +340,5 @@ bool config_get_rope(const struct config *c, int64_t head_dim, double default_pa
             "found a factor of %g",
             c->path, (long long)head_dim, part);
     out->rotary_dim = (int64_t)turning;
-    if (strcmp(type, "default") == 0)
-        return true;
-    out->type = CONFIG_ROPE_YARN;
-    return strcmp(type, "yarn") == 0
-               ? get_yarn(c, object, out, e)
-               : err_set(e, ERR_UNSUPPORTED, "%s: RoPE type: milkit knows default and yarn, found \"%s\"",
-                         c->path, type);
+    return get_type(c, object, type, out, e);
 }

@@ -45,31 +45,75 @@ struct config_sizes {
     int64_t head_dim;   /* 0: hidden_size / n_heads */
     double rms_norm_eps;
     bool attention_bias; /* biases of q, k, v and o */
+    bool mlp_bias;       /* biases of gate, up and down */
 };
 /* What is among the text settings replaces what *s holds. n_heads is a multiple of n_kv_heads then. */
 bool config_get_sizes(const struct config *c, struct config_sizes *s, struct err *e) MUST_CHECK;
 /* rms_norm_eps: 0 .. 1, without 1 */
 bool config_get_epsilon(const struct config *c, double *epsilon, struct err *e) MUST_CHECK;
 
+/* ---- layers of a decoder (config_layers.c) ---- */
+
+/* Which layers see a window of sliding_window positions, their own with them, and which keys decide. */
+enum config_window {
+    CONFIG_WINDOW_NEVER,
+    /* use_sliding_window: those of layer_types, else from layer max_window_layers on. */
+    CONFIG_WINDOW_SWITCHED,
+    CONFIG_WINDOW_SWITCHED_ALL,      /* .. every layer */
+    CONFIG_WINDOW_SWITCHED_UNTURNED, /* .. those of layer_types, else those that do not turn */
+    CONFIG_WINDOW_ALL,    /* every layer, unless sliding_window is null; layer_types means nothing */
+    CONFIG_WINDOW_PATTERN /* those of layer_types, else all but every sliding_window_pattern-th */
+};
+struct config_layer_rules {
+    enum config_window window;
+    int64_t missing_window; /* what a missing sliding_window means; 0: null */
+    bool has_rope_list;     /* no_rope_layers and no_rope_layer_interval */
+};
+struct config_layer {
+    bool slides;
+    bool turns; /* queries and keys, by RoPE */
+};
+/* layers [n_layers]; *window 0: none slides. layer_types that asks for a window where there is none is refused. */
+bool config_get_layers(const struct config *c, const struct config_layer_rules *rules, int64_t n_layers,
+                       struct config_layer *layers, int64_t *window, struct err *e) MUST_CHECK;
+
 /* ---- rotary embedding ---- */
 
-enum config_rope_type { CONFIG_ROPE_DEFAULT, CONFIG_ROPE_YARN };
+enum config_rope_type {
+    CONFIG_ROPE_DEFAULT,
+    CONFIG_ROPE_LINEAR,
+    CONFIG_ROPE_LLAMA3,
+    CONFIG_ROPE_YARN,
+    CONFIG_ROPE_DYNAMIC,
+    CONFIG_ROPE_LONG
+};
 
 /* NAN: not given, so that the maths of the type says what it is. */
 struct config_rope {
     enum config_rope_type type;
     double theta;
     int64_t rotary_dim; /* the first numbers of a head, which turn; even */
-    /* of CONFIG_ROPE_YARN; names as in the file */
-    double factor, attention_factor, beta_fast, beta_slow, mscale,
-        mscale_all_dim; /* mscale: 0 when not given */
+    /* Names as in the file; what a type does not have means nothing. mscale: 0 when not given. */
+    double factor, attention_factor, beta_fast, beta_slow, mscale, mscale_all_dim, low_freq_factor,
+        high_freq_factor;
     double original_positions, max_positions;
     bool truncate;
+    /* Up to how many positions frequencies do not depend on the length of the text; 0: never. DYNAMIC and LONG turn keys
+     * that are in a cache otherwise than those behind that length, which no table does. */
+    int64_t positions_limit;
+    const cJSON *short_factor; /* of LONG: [rotary_dim / 2] positive numbers */
 };
-/* Both spellings, rope_scaling with rope_theta beside it and rope_parameters. default_part: how much of a head turns
- * when partial_rotary_factor is missing. */
-bool config_get_rope(const struct config *c, int64_t head_dim, double default_part, struct config_rope *out,
-                     struct err *e) MUST_CHECK;
+/* Where the settings stand, and what missing keys mean. All zeros: rope_theta, 10000, every dimension turns. */
+struct config_rope_keys {
+    const char *theta;      /* the key beside the object; NULL: rope_theta */
+    double missing_theta;   /* 0: 10000 */
+    double missing_part;    /* of a head, when partial_rotary_factor is missing; 0: 1 */
+    const char *layer_type; /* rope_parameters may have an object for each type of layer: this one's */
+    bool is_never_scaled;   /* rope_scaling is about other layers */
+};
+/* Both spellings, rope_scaling with rope_theta beside it and rope_parameters. */
+bool config_get_rope(const struct config *c, int64_t head_dim, const struct config_rope_keys *keys,
+                     struct config_rope *out, struct err *e) MUST_CHECK;
 /* ERR_FORMAT unless v is finite and above 0: for what is computed of settings, too. */
 bool config_check_positive(const struct config *c, const char *key, double v, struct err *e) MUST_CHECK;
 

@@ -18,7 +18,8 @@ enum decoder_parts {
     /* Norms of what attention and MLP give, before it is added, and not only of what they take:
      * post_attention_layernorm is then such a one, and the norm in front of the MLP has another name. */
     DECODER_POST_NORMS = 1 << 6,
-    DECODER_PER_LAYER_INPUTS = 1 << 7 /* Gemma 4's third block, and a factor on the stream */
+    DECODER_PER_LAYER_INPUTS = 1 << 7, /* Gemma 4's third block, and a factor on the stream */
+    DECODER_MLP_BIAS = 1 << 8          /* of gate, up and down */
 };
 
 enum decoder_tensor {
@@ -39,6 +40,9 @@ enum decoder_tensor {
     DECODER_GATE,
     DECODER_UP,
     DECODER_DOWN,
+    DECODER_GATE_BIAS,
+    DECODER_UP_BIAS,
+    DECODER_DOWN_BIAS,
     DECODER_PER_LAYER_GATE,
     DECODER_PER_LAYER_PROJECTION,
     DECODER_PER_LAYER_NORM,

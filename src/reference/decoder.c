@@ -2,7 +2,8 @@
  *
  * For a token's residual stream x, in every layer:
  *   h = norm(x); q, k, v = projections of h; q and k are normed per head, where the family does that, and turned by
- *   their position; x += o_proj(attention(q, all keys so far, all values so far));
+ *   their position, but for layers that do not turn; x += o_proj(attention(q, keys so far, values so far)), where a layer
+ *   that slides sees the last `window` of them;
  *   h = norm(x); x += down_proj(silu(gate_proj(h)) * up_proj(h)).
  * Logits are the head's products with the normed x. Families are rows of families.def.
  */
@@ -16,6 +17,9 @@ struct traits {
     bool is_tied;                /* the same: tie_word_embeddings */
     unsigned parts;              /* of every layer besides attention, keys and MLP: head norms, biases */
     bool has_bias_key;           /* attention_bias gives q, k, v and o biases; else it means nothing */
+    bool has_mlp_bias_key;       /* mlp_bias: the same of gate, up and down */
+    struct config_rope_keys rope;
+    struct config_layer_rules layers; /* which layers slide, and which turn */
 };
 
 struct decoder {
@@ -23,7 +27,9 @@ struct decoder {
     float eps;
     struct reference_rope rope;
     const float *norm;
-    struct reference_layer *layers; /* [n_layers] */
+    int64_t window;          /* of layers that slide */
+    struct config_layer *is; /* [n_layers], as the next */
+    struct reference_layer *layers;
 };
 
 /* Work space of a session; rows are tokens of a batch. */
@@ -38,22 +44,6 @@ struct work {
 };
 
 /* ---- settings ---- */
-
-/* Variants of the model code that a checkpoint may ask for and that are not computed here. */
-static bool check_variants(const struct reference *r, struct err *e)
-{
-    static const char *const types[] = {"full_attention"};
-    const struct config *c = &r->parts->config;
-    int *unused = ARENA_ARRAY(r->parts->arena, int, r->n_layers);
-    bool sliding = false, given;
-    if (!json_get_bool(c->text, "use_sliding_window", &sliding, c->path, e))
-        return false;
-    if (sliding)
-        return err_set(e, ERR_UNSUPPORTED, "%s: key use_sliding_window: the reference knows only false",
-                       c->path);
-    return config_check_activation(c, "hidden_act", "silu", "swish", e) &&
-           config_get_layer_types(c, types, 1, r->n_layers, unused, &given, e);
-}
 
 static bool read_settings(struct reference *r, struct decoder *d, bool *is_tied, struct err *e)
 {
@@ -76,7 +66,10 @@ static bool read_settings(struct reference *r, struct decoder *d, bool *is_tied,
     r->hidden_size = s->hidden_size;
     r->n_layers = s->n_layers;
     d->eps = (float)s->rms_norm_eps;
-    return check_variants(r, e) && reference_rope_read(r, s->head_dim, &d->rope, e);
+    d->is = ARENA_ARRAY(r->parts->arena, struct config_layer, r->n_layers);
+    return config_check_activation(c, "hidden_act", "silu", "swish", e) &&
+           config_get_layers(c, &t->layers, r->n_layers, d->is, &d->window, e) &&
+           reference_rope_read(r, s->head_dim, &t->rope, &d->rope, e);
 }
 
 /* ---- tensors ---- */
@@ -99,6 +92,7 @@ static bool open_decoder(struct reference *r, struct err *e)
                                           [DECODER_INNER] = s->intermediate_size};
     unsigned parts = DECODER_ATTENTION | DECODER_KEYS | DECODER_MLP | t->parts;
     parts |= t->has_bias_key && s->attention_bias ? DECODER_QKV_BIAS | DECODER_OUTPUT_BIAS : 0;
+    parts |= t->has_mlp_bias_key && s->mlp_bias ? DECODER_MLP_BIAS : 0;
     d->layers = ARENA_ARRAY(p->arena, struct reference_layer, r->n_layers);
     for (int64_t i = 0; i < r->n_layers; i++)
         if (!reference_find_layer(r, i, parts, sizes, &d->layers[i], e))
@@ -165,13 +159,14 @@ static bool session_state(const struct reference_session *s, int64_t layer, enum
 
 /* ---- the forward pass ---- */
 
-/* Norms (norm NULL: not) and turns each head of each token: rows [n, n_heads, head_dim]. */
-static void norm_and_turn(const struct decoder *d, const struct work *w, float *rows, const float *norm,
-                          int64_t n, int64_t n_heads)
+/* Norms (norm NULL: not) and turns (where the layer does) each head of each token: rows [n, n_heads, head_dim]. */
+static void norm_and_turn(const struct decoder *d, const struct work *w, bool turns, float *rows,
+                          const float *norm, int64_t n, int64_t n_heads)
 {
     if (norm)
         reference_rms_norm(rows, norm, n * n_heads, d->sizes.head_dim, d->eps, rows);
-    reference_rope_turn_heads(rows, n, n_heads, d->sizes.head_dim, d->rope.n_pairs, w->cosines, w->sines);
+    if (turns)
+        reference_rope_turn_heads(rows, n, n_heads, d->sizes.head_dim, d->rope.n_pairs, w->cosines, w->sines);
 }
 
 static void attention_block(struct reference_session *s, const struct decoder *d,
@@ -183,8 +178,9 @@ static void attention_block(struct reference_session *s, const struct decoder *d
     reference_linear(s, l->matrix[DECODER_Q], l->vector[DECODER_Q_BIAS], w->h, n, w->q);
     reference_linear(s, l->matrix[DECODER_K], l->vector[DECODER_K_BIAS], w->h, n, w->k);
     reference_linear(s, l->matrix[DECODER_V], l->vector[DECODER_V_BIAS], w->h, n, w->v);
-    norm_and_turn(d, w, w->q, l->vector[DECODER_Q_NORM], n, d->sizes.n_heads);
-    norm_and_turn(d, w, w->k, l->vector[DECODER_K_NORM], n, d->sizes.n_kv_heads);
+    bool turns = d->is[i_layer].turns;
+    norm_and_turn(d, w, turns, w->q, l->vector[DECODER_Q_NORM], n, d->sizes.n_heads);
+    norm_and_turn(d, w, turns, w->k, l->vector[DECODER_K_NORM], n, d->sizes.n_kv_heads);
     reference_store(s, w->k, n, d->sizes.n_kv_heads, d->sizes.head_dim, w->keys[i_layer]);
     reference_store(s, w->v, n, d->sizes.n_kv_heads, d->sizes.head_dim, w->values[i_layer]);
     struct reference_attention a = {
@@ -196,6 +192,7 @@ static void attention_block(struct reference_session *s, const struct decoder *d
         .n = n,
         .position = s->position,
         .capacity = s->capacity,
+        .window = d->is[i_layer].slides ? d->window : 0,
         .n_heads = d->sizes.n_heads,
         .n_kv_heads = d->sizes.n_kv_heads,
         .dim = d->sizes.head_dim,
@@ -211,11 +208,11 @@ static void mlp_block(struct reference_session *s, const struct decoder *d, cons
     const struct reference *r = s->reference;
     struct work *w = s->own;
     reference_rms_norm(s->stream, l->vector[DECODER_MLP_NORM], n, r->hidden_size, d->eps, w->h);
-    reference_linear(s, l->matrix[DECODER_GATE], NULL, w->h, n, w->gate);
-    reference_linear(s, l->matrix[DECODER_UP], NULL, w->h, n, w->up);
+    reference_linear(s, l->matrix[DECODER_GATE], l->vector[DECODER_GATE_BIAS], w->h, n, w->gate);
+    reference_linear(s, l->matrix[DECODER_UP], l->vector[DECODER_UP_BIAS], w->h, n, w->up);
     for (int64_t i = 0; i < n * d->sizes.intermediate_size; i++)
         w->gate[i] = reference_silu(w->gate[i]) * w->up[i];
-    reference_linear(s, l->matrix[DECODER_DOWN], NULL, w->gate, n, w->h);
+    reference_linear(s, l->matrix[DECODER_DOWN], l->vector[DECODER_DOWN_BIAS], w->gate, n, w->h);
     reference_add(s->stream, w->h, n * r->hidden_size);
 }
 

@@ -95,7 +95,9 @@ static bool read_settings(struct reference *r, struct qwen3_5 *q, bool *tied, st
         !config_check_activation(c, "hidden_act", "silu", "swish", e))
         return false;
     q->eps = (float)q->sizes.rms_norm_eps;
-    return reference_rope_read_partial(r, q->sizes.head_dim, 0.25, &q->rope, e) && read_layer_types(r, q, e);
+    return reference_rope_read_partial(r, q->sizes.head_dim, &(struct config_rope_keys){.missing_part = 0.25},
+                                       &q->rope, e) &&
+           read_layer_types(r, q, e);
 }
 
 /* ---- tensors ---- */

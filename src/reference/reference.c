@@ -188,6 +188,14 @@ bool reference_session_make(struct reference_session **out, struct reference *r,
                 INT32_MAX, (long long)n_positions);
         goto done;
     }
+    if (p->positions_limit > 0 && n_positions > p->positions_limit) {
+        err_set(
+            e, ERR_UNSUPPORTED,
+            "%s: beyond %lld positions the frequencies of RoPE change with the length of the text, which the "
+            "reference does not compute: expected at most that many, found %lld",
+            p->config.path, (long long)p->positions_limit, (long long)n_positions);
+        goto done;
+    }
     if (!reference_alloc(&s->stream, batch, r->hidden_size, 1, e) ||
         !reference_alloc(&s->hidden, batch, r->hidden_size, 1, e) ||
         !reference_alloc(&s->rows, pool_threads(p->pool), REFERENCE_ROWS, p->max_columns, e) ||

@@ -53,10 +53,11 @@ struct reference_parts {
     struct log *log;
     const struct reference_family *family;
     struct decoder_ends ends;
-    bool fp16_constants; /* see reference_options */
-    float softcap;       /* logits are softcap * tanh(product / softcap); 0: the products */
-    int64_t max_columns; /* of any weight that reference_linear gets */
-    void *own;           /* the family's */
+    bool fp16_constants;     /* see reference_options */
+    float softcap;           /* logits are softcap * tanh(product / softcap); 0: the products */
+    int64_t positions_limit; /* of a session: beyond it angles change with the length of the text; 0: none */
+    int64_t max_columns;     /* of any weight that reference_linear gets */
+    void *own;               /* the family's */
 };
 
 struct reference_session {
@@ -117,16 +118,17 @@ struct reference_rope {
     float *inverse_frequency; /* [n_pairs] */
     float attention_factor;   /* on cos and sin */
     bool is_fp16;             /* cos and sin are rounded to fp16 */
+    int64_t positions_limit;  /* beyond it frequencies change with the length of the text; 0: never */
 };
 /* Settings of config.json for a head of dim numbers, all of which turn. */
-bool reference_rope_read(struct reference *r, int64_t dim, struct reference_rope *out,
-                         struct err *e) MUST_CHECK;
-/* The first dim * partial_rotary_factor numbers turn, an even number; default_factor when none is given. */
-bool reference_rope_read_partial(struct reference *r, int64_t dim, double default_factor,
+bool reference_rope_read(struct reference *r, int64_t dim, const struct config_rope_keys *keys,
+                         struct reference_rope *out, struct err *e) MUST_CHECK;
+/* The first dim * partial_rotary_factor numbers turn, an even number. */
+bool reference_rope_read_partial(struct reference *r, int64_t dim, const struct config_rope_keys *keys,
                                  struct reference_rope *out, struct err *e) MUST_CHECK;
 /* The same as reference_rope_read from any config object, for tests; memory of arena. */
-bool reference_rope_parse(const struct config *config, int64_t dim, struct arena *arena,
-                          struct reference_rope *out, struct err *e) MUST_CHECK;
+bool reference_rope_parse(const struct config *config, int64_t dim, const struct config_rope_keys *keys,
+                          struct arena *arena, struct reference_rope *out, struct err *e) MUST_CHECK;
 /* cos and sin [n_pairs] of a position. */
 void reference_rope_row(const struct reference_rope *rope, int64_t position, float *cosines, float *sines);
 /* The same for n positions from `position` on: [n, n_pairs]. */

@@ -1,4 +1,4 @@
-/* Rotary embedding of the reference: default and YaRN frequencies, float32 angles.
+/* Rotary embedding of the reference: frequencies of all types, float32 angles.
  *
  * Every step that the published code computes in float32 is rounded to float32 here too: more exact angles
  * would be other angles at long contexts.
@@ -61,42 +61,104 @@ static bool fill_yarn(const struct config *c, const struct config_rope *s, struc
     return true;
 }
 
-static bool parse(const struct config *config, int64_t head_dim, double default_factor, struct arena *arena,
-                  struct reference_rope *out, struct err *e)
+/* Pairs by how often they turn within the length that the model was trained with: seldom, and they are stretched; often,
+ * and they stay; between, a mean of both. */
+static void fill_llama3(const struct config_rope *s, struct reference_rope *rope)
+{
+    float trained = (float)s->original_positions, stretch = (float)s->factor;
+    float longest = (float)(s->original_positions / s->low_freq_factor),
+          shortest = (float)(s->original_positions / s->high_freq_factor);
+    for (int64_t i = 0; i < rope->n_pairs; i++) {
+        float plain = 1.0f / power_of(s->theta, i, s->rotary_dim);
+        float wave_length = (float)(2 * M_PI) / plain;
+        float kept = (trained / wave_length - (float)s->low_freq_factor) /
+                     (float)(s->high_freq_factor - s->low_freq_factor);
+        if (wave_length > longest)
+            rope->inverse_frequency[i] = plain / stretch;
+        else if (wave_length < shortest)
+            rope->inverse_frequency[i] = plain;
+        else
+            rope->inverse_frequency[i] = (1.0f - kept) * plain / stretch + kept * plain;
+    }
+}
+
+/* Each pair's frequency divided by a number of its own. */
+static bool fill_long(const struct config *c, const struct config_rope *s, struct reference_rope *rope,
+                      struct err *e)
+{
+    double stretch = isnan(s->factor) ? s->max_positions / s->original_positions : s->factor;
+    double attention = s->attention_factor;
+    if (isnan(attention))
+        attention = stretch > 1 ? sqrt(1 + log(stretch) / log(s->original_positions)) : 1;
+    for (int64_t i = 0; i < rope->n_pairs; i++) {
+        float divisor = (float)cJSON_GetArrayItem(s->short_factor, (int)i)->valuedouble;
+        rope->inverse_frequency[i] = 1.0f / (divisor * power_of(s->theta, i, s->rotary_dim));
+    }
+    rope->attention_factor = (float)attention;
+    return config_check_positive(c, "attention_factor", attention, e);
+}
+
+static bool parse(const struct config *config, int64_t head_dim, const struct config_rope_keys *keys,
+                  struct arena *arena, struct reference_rope *out, struct err *e)
 {
     struct config_rope s;
-    if (!config_get_rope(config, head_dim, default_factor, &s, e))
+    if (!config_get_rope(config, head_dim, keys, &s, e))
         return false;
     out->n_pairs = s.rotary_dim / 2;
     out->inverse_frequency = ARENA_ARRAY(arena, float, out->n_pairs);
     out->attention_factor = 1;
+    out->positions_limit = s.positions_limit;
     if (s.type == CONFIG_ROPE_YARN)
         return fill_yarn(config, &s, out, e);
-    for (int64_t i = 0; i < out->n_pairs; i++)
+    if (s.type == CONFIG_ROPE_LONG)
+        return fill_long(config, &s, out, e);
+    if (s.type == CONFIG_ROPE_LLAMA3) {
+        fill_llama3(&s, out);
+        return true;
+    }
+    for (int64_t i = 0; i < out->n_pairs; i++) {
         out->inverse_frequency[i] = 1.0f / power_of(s.theta, i, s.rotary_dim);
+        if (s.type == CONFIG_ROPE_LINEAR)
+            out->inverse_frequency[i] /= (float)s.factor;
+    }
     return true;
 }
 
-bool reference_rope_parse(const struct config *config, int64_t dim, struct arena *arena,
-                          struct reference_rope *out, struct err *e)
+bool reference_rope_parse(const struct config *config, int64_t dim, const struct config_rope_keys *keys,
+                          struct arena *arena, struct reference_rope *out, struct err *e)
 {
-    return parse(config, dim, 1, arena, out, e) &&
+    return parse(config, dim, keys, arena, out, e) &&
            (out->n_pairs == dim / 2 ||
             err_set(e, ERR_UNSUPPORTED,
                     "%s: rope setting partial_rotary_factor: only 1 is known for this family", config->path));
 }
 
-bool reference_rope_read(struct reference *r, int64_t dim, struct reference_rope *out, struct err *e)
+/* What a session may hold, for the rope that lets it hold the least. */
+static void limit_positions(struct reference *r, const struct reference_rope *rope)
 {
-    out->is_fp16 = r->parts->fp16_constants;
-    return reference_rope_parse(&r->parts->config, dim, r->parts->arena, out, e);
+    struct reference_parts *p = r->parts;
+    if (rope->positions_limit > 0 && (p->positions_limit == 0 || rope->positions_limit < p->positions_limit))
+        p->positions_limit = rope->positions_limit;
 }
 
-bool reference_rope_read_partial(struct reference *r, int64_t dim, double default_factor,
+bool reference_rope_read(struct reference *r, int64_t dim, const struct config_rope_keys *keys,
+                         struct reference_rope *out, struct err *e)
+{
+    out->is_fp16 = r->parts->fp16_constants;
+    if (!reference_rope_parse(&r->parts->config, dim, keys, r->parts->arena, out, e))
+        return false;
+    limit_positions(r, out);
+    return true;
+}
+
+bool reference_rope_read_partial(struct reference *r, int64_t dim, const struct config_rope_keys *keys,
                                  struct reference_rope *out, struct err *e)
 {
     out->is_fp16 = r->parts->fp16_constants;
-    return parse(&r->parts->config, dim, default_factor, r->parts->arena, out, e);
+    if (!parse(&r->parts->config, dim, keys, r->parts->arena, out, e))
+        return false;
+    limit_positions(r, out);
+    return true;
 }
 
 void reference_rope_row(const struct reference_rope *rope, int64_t position, float *cosines, float *sines)

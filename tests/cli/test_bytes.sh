@@ -19,6 +19,10 @@ package experts qwen3_5_moe-random -c 64 -b 16 --format mlmodelc
 package experts-exact qwen3_5_moe-random -c 64 -b 1 --exact-topk --format mlmodelc
 package gemma4-window gemma4-window -c 96 -b 8 --chunks 3
 package gemma4-full gemma4-resaved -c 64 -b 8 --format mlmodelc
+package llama llama-bias -c 64 -b 8 --format mlmodelc
+package qwen2 qwen2-window -c 64 -b 8 --format mlmodelc
+package mistral mistral-window -c 64 -b 8 --lut-ffn 6 --format mlmodelc
+package smollm3 smollm3-list -c 64 -b 8 --format mlmodelc
 
 # What other conversions share with it, meta.yaml and copies, has tests of its own.
 find . -path "*.mlmodelc/*" -type f -o -path "*.mlpackage/*" -type f ! -name weight.bin | LC_ALL=C sort |

@@ -5,6 +5,10 @@
  *   golden OUT GOLDEN PROMPT COSINE MIN     rows of OUT at PROMPT.positions against PROMPT.logits, at least MIN of them
  *   rows OUT GOLDEN KEY FIRST MAX_ABS MIN   row i of GOLDEN's KEY is position FIRST + i: largest difference, and the same
  *                                           best token where the reference's margin is above twice that
+ *   quantiles COSINE MEDIAN MARGIN GOLDEN OUT PROMPT [OUT PROMPT ...]
+ *                                           the rows of all OUTs at PROMPT.positions together: the cosine that one row in
+ *                                           a hundred is below, that of the middle row, and the same best token where the
+ *                                           golden's leads by more than MARGIN
  *   same PART WHOLE                         every row of PART stands in WHOLE, bit for bit
  *   near A B MAX_ABS                        the same positions, logits within
  *   greedy IDS GOLDEN PROMPT MARGIN MIN     a file of ids against PROMPT.greedy up to the first margin in doubt
@@ -171,6 +175,60 @@ static void compare_golden(const char *out, const char *golden, const char *prom
         die("fewer rows than expected");
 }
 
+static int compare_doubles(const void *a, const void *b)
+{
+    const double *x = a, *y = b;
+    return *x < *y ? -1 : *x > *y;
+}
+
+static void compare_quantiles(double cosine_min, double median_min, double margin_min, const char *golden,
+                              char **pairs, int n_pairs)
+{
+    struct safetensors *s = open_file(golden);
+    double *cosines = xmalloc(sizeof *cosines);
+    int64_t n_rows = 0, n_decided = 0;
+    for (int p = 0; p < n_pairs; p++) {
+        struct table_of t = read_output(pairs[2 * p]);
+        char *key = xasprintf("%s.positions", pairs[2 * p + 1]);
+        int64_t n, n_want, width;
+        int32_t *positions = ints(s, key, &n);
+        free(key);
+        key = xasprintf("%s.logits", pairs[2 * p + 1]);
+        float *want = floats(s, key, &n_want, &width);
+        free(key);
+        if (width != t.width || n_want != n)
+            die("another vocabulary");
+        cosines = xrealloc(cosines, sizeof *cosines * (size_t)(n_rows + n + 1));
+        for (int64_t i = 0; i < n; i++) {
+            const float *row = row_at(&t, positions[i]), *w = want + i * width;
+            float margin, unused;
+            if (!row)
+                die("a position is not there");
+            cosines[n_rows] = cosine_of(row, w, width);
+            if (!isfinite(cosines[n_rows++]))
+                die("logits that are no numbers");
+            int64_t best = best_of(w, width, &margin), found = best_of(row, width, &unused);
+            n_decided += margin > (float)margin_min;
+            if (margin > (float)margin_min && found != best) {
+                printf("%s: position %d: expected %lld (ahead by %g), found %lld\n", pairs[2 * p + 1],
+                       positions[i], (long long)best, (double)margin, (long long)found);
+                exit(1);
+            }
+        }
+        free(positions);
+        free(want);
+        free_output(&t);
+    }
+    qsort(cosines, (size_t)n_rows, sizeof *cosines, compare_doubles);
+    double low = n_rows > 0 ? cosines[n_rows / 100] : 0, median = n_rows > 0 ? cosines[n_rows / 2] : 0;
+    printf("%lld rows: cosine %.9f at the 1 %% quantile, %.9f in the median; %lld best tokens the same\n",
+           (long long)n_rows, low, median, (long long)n_decided);
+    free(cosines);
+    safetensors_close(s);
+    if (!(low >= cosine_min) || !(median >= median_min) || n_decided == 0)
+        die("outside of the limits");
+}
+
 static void compare_rows(const char *out, const char *golden, const char *key, int64_t first, double max_abs,
                          int64_t n_min)
 {
@@ -283,6 +341,8 @@ int main(int argc, char **argv)
         print_ids(argv[2], argv[3], argc == 5 ? atoll(argv[4]) : -1);
     else if (strcmp(mode, "golden") == 0 && argc == 7)
         compare_golden(argv[2], argv[3], argv[4], atof(argv[5]), atoll(argv[6]));
+    else if (strcmp(mode, "quantiles") == 0 && argc >= 8 && argc % 2 == 0)
+        compare_quantiles(atof(argv[2]), atof(argv[3]), atof(argv[4]), argv[5], argv + 6, (argc - 6) / 2);
     else if (strcmp(mode, "rows") == 0 && argc == 8)
         compare_rows(argv[2], argv[3], argv[4], atoll(argv[5]), atof(argv[6]), atoll(argv[7]));
     else if (strcmp(mode, "same") == 0 && argc == 4)

@@ -202,16 +202,18 @@ static void test_refusals(void **state)
 {
     (void)state;
     static const struct refusal cases[] = {
-        {"{\"model_type\": \"llama\"}", ERR_UNSUPPORTED, "llama"},
+        {"{\"model_type\": \"llamas\"}", ERR_UNSUPPORTED, "llamas"},
         {"{\"model_type\": 3}", ERR_FORMAT, "model_type"},
-        {"{\"use_sliding_window\": true}", ERR_UNSUPPORTED, "use_sliding_window"},
+        {"{\"use_sliding_window\": 3}", ERR_FORMAT, "use_sliding_window"},
         {"{\"layer_types\": [\"full_attention\", \"sliding_attention\", \"full_attention\", "
          "\"full_attention\", "
          "\"full_attention\"]}",
          ERR_UNSUPPORTED, "sliding_attention for layer 1"},
         {"{\"layer_types\": [\"full_attention\"]}", ERR_FORMAT, "layer_types"},
         {"{\"hidden_act\": \"gelu\"}", ERR_UNSUPPORTED, "gelu"},
-        {"{\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}}", ERR_UNSUPPORTED, "linear"},
+        {"{\"rope_scaling\": {\"type\": \"spiral\", \"factor\": 2}}", ERR_UNSUPPORTED, "spiral"},
+        {"{\"max_position_embeddings\": 100, \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2}}",
+         ERR_UNSUPPORTED, "expected a context of at most 100 (-c), found 128"},
         {"{\"rope_scaling\": {\"rope_type\": \"yarn\"}}", ERR_FORMAT, "factor"},
         {"{\"rope_scaling\": 3}", ERR_FORMAT, "rope_scaling"},
         {"{\"partial_rotary_factor\": 0.5}", ERR_UNSUPPORTED, "partial_rotary_factor"},

@@ -560,7 +560,7 @@ static void test_refusals(void **state)
         {"qwen3_5-equal", "{\"linear_conv_kernel_dim\": 5}", ERR_FORMAT, "conv1d.weight"},
         {"qwen3_5-equal", "{\"attn_output_gate\": false}", ERR_UNSUPPORTED, "attn_output_gate"},
         {"qwen3_5-equal", "{\"hidden_act\": \"gelu\"}", ERR_UNSUPPORTED, "gelu"},
-        {"qwen3_5-equal", "{\"rope_parameters\": {\"rope_type\": \"linear\"}}", ERR_UNSUPPORTED, "linear"},
+        {"qwen3_5-equal", "{\"rope_parameters\": {\"rope_type\": \"spiral\"}}", ERR_UNSUPPORTED, "spiral"},
         {"qwen3_5-equal", "{\"rope_parameters\": {\"partial_rotary_factor\": 0.02}}", ERR_FORMAT,
          "partial_rotary_factor"},
         {"qwen3_5-equal", "{\"rope_parameters\": {\"partial_rotary_factor\": -1}}", ERR_FORMAT,

@@ -10,7 +10,8 @@ static bool read_rope(const char *text, int64_t head_dim, struct arena *arena, s
     if (!json_parse(&config, text, strlen(text), "config", e))
         return false;
     struct arch_model m = {.family = &arch_qwen3, .arena = arena, .checkpoint = "x"};
-    bool ok = config_set(&m.config, config, "x/config.json", e) && arch_read_rope(&m, head_dim, r, e);
+    bool ok = config_set(&m.config, config, "x/config.json", e) &&
+              arch_read_rope(&m, head_dim, &(struct config_rope_keys){0}, r, e);
     cJSON_Delete(config);
     return ok;
 }
@@ -47,9 +48,9 @@ static void test_precedence(void **state)
     struct arch_rope r;
     /* rope_type wins over its old name */
     assert_false(
-        read_rope("{\"rope_scaling\": {\"type\": \"yarn\", \"rope_type\": \"llama3\"}}", 4, arena, &r, &e));
+        read_rope("{\"rope_scaling\": {\"type\": \"yarn\", \"rope_type\": \"spiral\"}}", 4, arena, &r, &e));
     assert_int_equal(e.code, ERR_UNSUPPORTED);
-    assert_non_null(strstr(e.msg, "llama3"));
+    assert_non_null(strstr(e.msg, "spiral"));
     arena_free(arena);
 }
 
@@ -133,6 +134,47 @@ static void test_yarn(void **state)
     }
 }
 
+/* Types of one factor, and of one for each pair: 4 dimensions, theta 10000, frequencies 1 and 0.01. */
+static void test_types(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config;
+        double first, second, attention;
+    } cases[] = {
+        {"{\"rope_scaling\": {\"type\": \"linear\", \"factor\": 4}}", 0.25, 0.0025, 1},
+        {"{\"max_position_embeddings\": 4096, \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 4}}", 1,
+         0.01, 1},
+        {"{\"max_position_embeddings\": 8192, \"original_max_position_embeddings\": 2048, \"rope_scaling\": "
+         "{\"type\": \"longrope\", \"short_factor\": [1, 2], \"long_factor\": [3, 4]}}",
+         1, 0.005, 1.0871146},
+        {"{\"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [2, 8], \"long_factor\": [3, 4], "
+         "\"factor\": 1, \"original_max_position_embeddings\": 2048}}",
+         0.5, 0.00125, 1},
+        {"{\"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [2, 8], \"long_factor\": [3, 4], "
+         "\"attention_factor\": 1.5, \"original_max_position_embeddings\": 2048}}",
+         0.5, 0.00125, 1.5},
+        /* waves of 6.3 and 628 positions: kept, and blended */
+        {"{\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 1, "
+         "\"high_freq_factor\": 4, \"original_max_position_embeddings\": 1256.6370614}}",
+         1, (1 - 1 / 3.0) * 0.01 / 8 + 0.01 / 3, 1},
+        {"{\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 1, "
+         "\"high_freq_factor\": 4, \"original_max_position_embeddings\": 600}}",
+         1, 0.01 / 8, 1},
+    };
+    struct arena *arena = arena_new(0);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct arch_rope r;
+        ASSERT_OK(read_rope(cases[i].config, 4, arena, &r, e));
+        if (fabs((double)r.inverse_frequency[0] / cases[i].first - 1) > 1e-6 ||
+            fabs((double)r.inverse_frequency[1] / cases[i].second - 1) > 1e-6 ||
+            fabs(r.attention_factor - cases[i].attention) > 1e-6)
+            fail_msg("%s: %.9g, %.9g, %.9g", cases[i].config, (double)r.inverse_frequency[0],
+                     (double)r.inverse_frequency[1], r.attention_factor);
+    }
+    arena_free(arena);
+}
+
 /* Slices give what the whole gives; sin is sin. */
 static void test_tables(void **state)
 {
@@ -167,6 +209,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_precedence),
         cmocka_unit_test(test_yarn),
+        cmocka_unit_test(test_types),
         cmocka_unit_test(test_tables),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

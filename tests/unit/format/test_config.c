@@ -54,10 +54,11 @@ static void test_sizes(void **state)
         const char *text, *part;
     } refused[] = {
         {"{\"hidden_size\": 0}", "hidden_size"},
-        {"{\"num_attention_heads\": 200}", "head_dim"}, /* more heads than numbers */
+        {"{\"num_attention_heads\": 200}", "hidden_size 96 is not a multiple of num_attention_heads 200"},
         {"{\"num_key_value_heads\": 3}", "not a multiple of num_key_value_heads 3"},
         {"{\"rms_norm_eps\": 1}", "rms_norm_eps"},
         {"{\"attention_bias\": 1}", "attention_bias"},
+        {"{\"mlp_bias\": \"yes\"}", "mlp_bias"},
     };
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
         struct config c = config_from(refused[i].text);
@@ -106,20 +107,199 @@ static void test_activation(void **state)
 static void test_rope(void **state)
 {
     (void)state;
+    const struct config_rope_keys plain = {0};
     struct config_rope r;
     struct err e = {0};
     struct config c = config_from("{\"partial_rotary_factor\": null}");
-    ASSERT_OK(config_get_rope(&c, 8, 0.5, &r, e));
+    ASSERT_OK(config_get_rope(&c, 8, &(struct config_rope_keys){.missing_part = 0.5}, &r, e));
     assert_true(r.type == CONFIG_ROPE_DEFAULT && r.rotary_dim == 4 && r.theta == 10000);
     c = config_from(
         "{\"max_position_embeddings\": 64, \"rope_scaling\": {\"type\": \"yarn\", \"factor\": null, "
         "\"beta_fast\": null}}");
-    ASSERT_OK(config_get_rope(&c, 8, 1, &r, e));
+    ASSERT_OK(config_get_rope(&c, 8, &plain, &r, e));
     assert_true(r.type == CONFIG_ROPE_YARN && r.rotary_dim == 8 && isnan(r.factor));
     assert_true(isnan(r.attention_factor) && r.beta_fast == 32 && r.beta_slow == 1 && r.truncate);
     assert_true(r.max_positions == 64 && r.original_positions == 64);
-    assert_false(config_get_rope(&c, 7, 1, &r, &e)); /* seven numbers make no pairs */
+    assert_false(config_get_rope(&c, 7, &plain, &r, &e)); /* seven numbers make no pairs */
     assert_true(e.code == ERR_FORMAT && strstr(e.msg, "partial_rotary_factor"));
+}
+
+/* Settings that each type needs, and what is refused. */
+static void test_rope_types(void **state)
+{
+    (void)state;
+#define OF(text) "{\"rope_scaling\": {" text "}}"
+    static const struct {
+        const char *text;
+        enum config_rope_type type;
+        int64_t limit;
+    } good[] = {
+        {OF("\"type\": \"linear\", \"factor\": 2"), CONFIG_ROPE_LINEAR, 0},
+        {OF("\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 1, \"high_freq_factor\": 4, "
+            "\"original_max_position_embeddings\": 128"),
+         CONFIG_ROPE_LLAMA3, 0},
+        {"{\"max_position_embeddings\": 64, \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2}}",
+         CONFIG_ROPE_DYNAMIC, 64},
+        {"{\"max_position_embeddings\": 64, \"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1, "
+         "2], "
+         "\"long_factor\": [3, 4], \"original_max_position_embeddings\": 32}}",
+         CONFIG_ROPE_LONG, 32},
+    };
+    static const struct {
+        const char *text, *part;
+        enum err_code code;
+    } bad[] = {
+        {OF("\"type\": \"linear\""), "factor is missing", ERR_FORMAT},
+        {OF("\"type\": \"linear\", \"factor\": -2"), "RoPE key factor", ERR_FORMAT},
+        {OF("\"type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 1, "
+            "\"original_max_position_embeddings\": 128"),
+         "high_freq_factor is missing", ERR_FORMAT},
+        {OF("\"type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 4, \"high_freq_factor\": 4, "
+            "\"original_max_position_embeddings\": 128"),
+         "less than high_freq_factor 4", ERR_FORMAT},
+        {OF("\"type\": \"dynamic\""), "factor is missing", ERR_FORMAT},
+        {OF("\"type\": \"longrope\", \"short_factor\": [1]"), "expected 2 entries, found 1", ERR_FORMAT},
+        {OF("\"type\": \"longrope\", \"short_factor\": [1, 0]"), "entry 1", ERR_FORMAT},
+        {OF("\"type\": \"longrope\", \"short_factor\": [1, 2]"), "long_factor", ERR_FORMAT},
+        {OF("\"type\": \"spiral\""),
+         "milkit knows default, linear, llama3, yarn, dynamic and longrope, found \"spiral\"",
+         ERR_UNSUPPORTED},
+    };
+#undef OF
+    const struct config_rope_keys plain = {0};
+    struct config_rope r;
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        struct config c = config_from(good[i].text);
+        ASSERT_OK(config_get_rope(&c, 4, &plain, &r, e));
+        assert_int_equal(r.type, good[i].type);
+        assert_int_equal(r.positions_limit, good[i].limit);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct config c = config_from(bad[i].text);
+        struct err e = {0};
+        assert_false(config_get_rope(&c, 4, &plain, &r, &e));
+        if (e.code != bad[i].code || !strstr(e.msg, bad[i].part))
+            fail_msg("%s: %s", bad[i].text, e.msg);
+    }
+}
+
+/* Keys of one type of layers, beside and inside of rope_parameters. */
+static void test_rope_of_layers(void **state)
+{
+    (void)state;
+    const struct config_rope_keys full = {.missing_theta = 1e6, .layer_type = "full_attention"},
+                                  local = {.theta = "rope_local_base_freq",
+                                           .layer_type = "sliding_attention",
+                                           .is_never_scaled = true};
+    static const struct {
+        const char *text;
+        double full_theta, full_factor, local_theta;
+    } cases[] = {
+        {"{}", 1e6, 0, 1e4},
+        {"{\"rope_theta\": 5, \"rope_local_base_freq\": 7, \"rope_scaling\": {\"rope_type\": \"linear\", "
+         "\"factor\": 8}}",
+         5, 8, 7},
+        {"{\"rope_parameters\": {\"full_attention\": {\"rope_type\": \"linear\", \"factor\": 8, "
+         "\"rope_theta\": 9}, "
+         "\"sliding_attention\": {\"rope_theta\": 11}}}",
+         9, 8, 11},
+        {"{\"rope_parameters\": {\"rope_type\": \"linear\", \"factor\": 4, \"rope_theta\": 9}}", 9, 4, 1e4},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct config c = config_from(cases[i].text);
+        struct config_rope r;
+        ASSERT_OK(config_get_rope(&c, 4, &full, &r, e));
+        assert_true(r.theta == cases[i].full_theta);
+        assert_true(cases[i].full_factor == 0 ? r.type == CONFIG_ROPE_DEFAULT
+                                              : r.factor == cases[i].full_factor);
+        ASSERT_OK(config_get_rope(&c, 4, &local, &r, e));
+        assert_true(r.theta == cases[i].local_theta && r.type == CONFIG_ROPE_DEFAULT);
+    }
+    struct config c = config_from("{\"rope_parameters\": {\"full_attention\": 3}}");
+    struct config_rope r;
+    struct err e = {0};
+    assert_false(config_get_rope(&c, 4, &full, &r, &e));
+    assert_true(e.code == ERR_FORMAT && strstr(e.msg, "rope_parameters.full_attention"));
+}
+
+/* Which of four layers slide and turn, by the keys of each rule. */
+static void test_layers(void **state)
+{
+    (void)state;
+#define TYPES(a, b)                                                                                          \
+    "\"layer_types\": [\"" a "_attention\", \"" b "_attention\", \"full_attention\", \"full_attention\"]"
+    static const struct {
+        enum config_window rule;
+        int64_t missing;
+        bool has_rope_list;
+        const char *text;
+        int64_t window;
+        const char *slides, *turns; /* 1 for a layer that does */
+    } cases[] = {
+        {CONFIG_WINDOW_NEVER, 0, false, "{\"sliding_window\": 7, \"use_sliding_window\": true}", 0, "0000",
+         "1111"},
+        {CONFIG_WINDOW_SWITCHED, 9, false, "{\"sliding_window\": 7, \"max_window_layers\": 2}", 0, "0000",
+         "1111"},
+        {CONFIG_WINDOW_SWITCHED, 9, false,
+         "{\"sliding_window\": 7, \"max_window_layers\": 2, \"use_sliding_window\": true}", 7, "0011",
+         "1111"},
+        {CONFIG_WINDOW_SWITCHED, 9, false, "{\"max_window_layers\": 0, \"use_sliding_window\": true}", 9,
+         "1111", "1111"},
+        {CONFIG_WINDOW_SWITCHED, 9, false,
+         "{\"max_window_layers\": 0, \"use_sliding_window\": true, " TYPES("full", "sliding") "}", 9, "0100",
+         "1111"},
+        {CONFIG_WINDOW_SWITCHED, 9, false, "{\"sliding_window\": null, \"use_sliding_window\": true}", 0,
+         "0000", "1111"},
+        {CONFIG_WINDOW_SWITCHED_ALL, 9, false, "{\"use_sliding_window\": true}", 9, "1111", "1111"},
+        {CONFIG_WINDOW_SWITCHED_UNTURNED, 0, true, "{}", 0, "0000", "1110"},
+        {CONFIG_WINDOW_SWITCHED_UNTURNED, 0, true,
+         "{\"sliding_window\": 5, \"use_sliding_window\": true, \"no_rope_layer_interval\": 2}", 5, "0101",
+         "1010"},
+        {CONFIG_WINDOW_SWITCHED_UNTURNED, 0, true,
+         "{\"no_rope_layer_interval\": 2, \"no_rope_layers\": [0, 1, 1, 0]}", 0, "0000", "0110"},
+        {CONFIG_WINDOW_ALL, 9, false, "{}", 9, "1111", "1111"},
+        {CONFIG_WINDOW_ALL, 9, false, "{\"sliding_window\": null}", 0, "0000", "1111"},
+        {CONFIG_WINDOW_ALL, 9, false, "{\"sliding_window\": 3, " TYPES("full", "full") "}", 3, "1111",
+         "1111"},
+        {CONFIG_WINDOW_PATTERN, 9, false, "{\"sliding_window_pattern\": 2}", 9, "1010", "1111"},
+        {CONFIG_WINDOW_PATTERN, 9, false, "{\"_sliding_window_pattern\": 3}", 9, "1101", "1111"},
+        {CONFIG_WINDOW_PATTERN, 9, false, "{" TYPES("sliding", "full") "}", 9, "1000", "1111"},
+    };
+    struct config_layer layers[4];
+    int64_t window;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct config c = config_from(cases[i].text);
+        const struct config_layer_rules r = {cases[i].rule, cases[i].missing, cases[i].has_rope_list};
+        ASSERT_OK(config_get_layers(&c, &r, 4, layers, &window, e));
+        assert_int_equal(window, cases[i].window);
+        for (int k = 0; k < 4; k++)
+            if (layers[k].slides != (cases[i].slides[k] == '1') ||
+                layers[k].turns != (cases[i].turns[k] == '1'))
+                fail_msg("%s: layer %d", cases[i].text, k);
+    }
+    static const struct {
+        enum config_window rule;
+        const char *text, *part;
+    } bad[] = {
+        {CONFIG_WINDOW_NEVER, "{" TYPES("full", "sliding") "}", "found sliding_attention for layer 1"},
+        {CONFIG_WINDOW_SWITCHED, "{" TYPES("full", "sliding") "}", "found sliding_attention for layer 1"},
+        {CONFIG_WINDOW_ALL, "{\"sliding_window\": 0}", "sliding_window"},
+        {CONFIG_WINDOW_PATTERN, "{\"sliding_window_pattern\": 0}", "sliding_window_pattern"},
+        {CONFIG_WINDOW_SWITCHED, "{\"use_sliding_window\": 1}", "use_sliding_window"},
+        {CONFIG_WINDOW_ALL, "{\"no_rope_layers\": [1]}", "expected 4 entries, found 1"},
+        {CONFIG_WINDOW_ALL, "{\"no_rope_layers\": [1, 2, 1, 1]}", "0 or 1 for layer 1, found another number"},
+        {CONFIG_WINDOW_ALL, "{\"no_rope_layers\": \"x\"}", "expected an array"},
+        {CONFIG_WINDOW_ALL, "{\"no_rope_layer_interval\": 0}", "no_rope_layer_interval"},
+    };
+#undef TYPES
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct config c = config_from(bad[i].text);
+        const struct config_layer_rules r = {bad[i].rule, 9, true};
+        struct err e = {0};
+        assert_false(config_get_layers(&c, &r, 4, layers, &window, &e));
+        if (!strstr(e.msg, bad[i].part))
+            fail_msg("%s: %s", bad[i].text, e.msg);
+    }
 }
 
 /* ---- tensors ---- */
@@ -228,8 +408,11 @@ static void test_ends(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes), cmocka_unit_test(test_layer_types), cmocka_unit_test(test_activation),
-        cmocka_unit_test(test_rope),  cmocka_unit_test(test_parts),       cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_sizes),      cmocka_unit_test(test_layer_types),
+        cmocka_unit_test(test_activation), cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_rope_types), cmocka_unit_test(test_rope_of_layers),
+        cmocka_unit_test(test_layers),     cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_ends),
     };
     return cmocka_run_group_tests(tests, files_setup, clean_up);
 }

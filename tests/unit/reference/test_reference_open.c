@@ -190,11 +190,11 @@ static void test_config(void **state)
         {"{\"model_type\": \"mamba\"}", ERR_UNSUPPORTED, "found \"mamba\""},
         {"{\"model_type\": \"qwen3\"", ERR_FORMAT, "config.json"},
         {CONFIG ", \"rms_norm_eps\": -1}", ERR_FORMAT, "rms_norm_eps"},
-        {CONFIG ", \"use_sliding_window\": true}", ERR_UNSUPPORTED, "use_sliding_window"},
+        {CONFIG ", \"use_sliding_window\": 1}", ERR_FORMAT, "use_sliding_window"},
         {CONFIG ", \"hidden_act\": \"gelu\"}", ERR_UNSUPPORTED, "gelu"},
         {CONFIG ", \"layer_types\": [\"sliding_attention\"]}", ERR_UNSUPPORTED, "sliding_attention"},
         {CONFIG ", \"layer_types\": \"full_attention\"}", ERR_FORMAT, "layer_types"},
-        {CONFIG ", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}}", ERR_UNSUPPORTED, "linear"},
+        {CONFIG ", \"rope_scaling\": {\"type\": \"spiral\", \"factor\": 2}}", ERR_UNSUPPORTED, "spiral"},
         {"{\"model_type\": \"qwen3\", \"vocab_size\": 0}", ERR_FORMAT, "vocab_size"},
         {"{\"model_type\": \"qwen3\", \"hidden_size\": 1e12}", ERR_FORMAT, "hidden_size"},
         {"{\"model_type\": \"qwen3\", \"head_dim\": 7}", ERR_FORMAT, "even"},
@@ -228,6 +228,16 @@ static void test_session_sizes(void **state)
     assert_false(reference_session_new(&s, r, 0, &e));
     assert_null(s);
     assert_int_equal(e.code, ERR_LIMIT);
+    reference_close(r);
+    /* Frequencies that change with the length are computed up to where they begin to. */
+    make(CONFIG
+         ", \"max_position_embeddings\": 20, \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2}}",
+         ST_F16, NULL, NULL);
+    ASSERT_OK(reference_open(&r, folder, &(struct reference_options){.n_threads = 1}, e));
+    ASSERT_OK(reference_session_new(&s, r, 20, e));
+    reference_session_free(s);
+    assert_false(reference_session_new(&s, r, 21, &e));
+    assert_true(e.code == ERR_UNSUPPORTED && strstr(e.msg, "beyond 20 positions"));
     reference_close(r);
 }
 

@@ -10,7 +10,8 @@ static bool parse(const char *text, int64_t dim, struct arena *arena, struct ref
     if (!json_parse(&config, text, strlen(text), "config", e))
         return false;
     struct config c;
-    bool ok = config_set(&c, config, "config", e) && reference_rope_parse(&c, dim, arena, out, e);
+    bool ok = config_set(&c, config, "config", e) &&
+              reference_rope_parse(&c, dim, &(struct config_rope_keys){0}, arena, out, e);
     cJSON_Delete(config);
     return ok;
 }
@@ -59,8 +60,8 @@ static void test_refused(void **state)
         {"{\"rope_scaling\": 2}", ERR_FORMAT, "rope_scaling"},
         {"{\"rope_parameters\": []}", ERR_FORMAT, "rope_parameters"},
         {"{\"partial_rotary_factor\": 0.5}", ERR_UNSUPPORTED, "partial_rotary_factor"},
-        {"{\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}}", ERR_UNSUPPORTED, "linear"},
-        {"{\"rope_scaling\": {\"type\": \"default\", \"rope_type\": \"llama3\"}}", ERR_UNSUPPORTED, "llama3"},
+        {"{\"rope_scaling\": {\"type\": \"spiral\", \"factor\": 2}}", ERR_UNSUPPORTED, "spiral"},
+        {"{\"rope_scaling\": {\"type\": \"default\", \"rope_type\": \"llama3\"}}", ERR_FORMAT, "llama3"},
         {"{\"rope_scaling\": {\"type\": \"yarn\"}}", ERR_FORMAT, "factor"},
         {"{\"rope_scaling\": {\"type\": \"yarn\", \"factor\": -1}}", ERR_FORMAT, "factor"},
         {"{\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 2}, \"rope_theta\": 1}", ERR_FORMAT,
@@ -163,13 +164,47 @@ static void test_turn(void **state)
     assert_true(x[0] == -3 && x[2] == 1 && x[1] == 2 && x[3] == 4);
 }
 
+/* Types of one factor, and of one for each pair: 4 dimensions, theta 10000, frequencies 1 and 0.01. */
+static void test_types(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config;
+        double first, second, attention;
+        int64_t limit;
+    } cases[] = {
+        {"{\"rope_scaling\": {\"type\": \"linear\", \"factor\": 4}}", 0.25, 0.0025, 1, 0},
+        {"{\"max_position_embeddings\": 99, \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 4}}", 1,
+         0.01, 1, 99},
+        {"{\"max_position_embeddings\": 8192, \"original_max_position_embeddings\": 2048, \"rope_scaling\": "
+         "{\"type\": \"longrope\", \"short_factor\": [1, 2], \"long_factor\": [3, 4]}}",
+         1, 0.005, 1.0871146, 2048},
+        {"{\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 1, "
+         "\"high_freq_factor\": 4, \"original_max_position_embeddings\": 1256.6370614}}",
+         1, (1 - 1 / 3.0) * 0.01 / 8 + 0.01 / 3, 1, 0},
+        {"{\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 1, "
+         "\"high_freq_factor\": 4, \"original_max_position_embeddings\": 600}}",
+         1, 0.01 / 8, 1, 0},
+    };
+    struct arena *arena = arena_new(0);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct reference_rope r = {0};
+        ASSERT_OK(parse(cases[i].config, 4, arena, &r, e));
+        if (fabs((double)r.inverse_frequency[0] / cases[i].first - 1) > 1e-6 ||
+            fabs((double)r.inverse_frequency[1] / cases[i].second - 1) > 1e-6 ||
+            fabs((double)r.attention_factor - cases[i].attention) > 1e-6 ||
+            r.positions_limit != cases[i].limit)
+            fail_msg("%s: %.9g, %.9g, %.9g", cases[i].config, (double)r.inverse_frequency[0],
+                     (double)r.inverse_frequency[1], (double)r.attention_factor);
+    }
+    arena_free(arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_spellings),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_yarn),
-        cmocka_unit_test(test_turn),
+        cmocka_unit_test(test_spellings), cmocka_unit_test(test_types), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_yarn),      cmocka_unit_test(test_turn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -163,6 +163,16 @@ static void test_bias(void **state)
     compare_all("qwen3-bias", 3);
 }
 
+/* Windows, layers that do not turn, biases of the MLP: rows of the same decoder. */
+static void test_rows(void **state)
+{
+    (void)state;
+    compare_all("llama-bias", 3);
+    compare_all("qwen2-window", 2);
+    compare_all("mistral-window", 2);
+    compare_all("smollm3-list", 2);
+}
+
 /* Batches that start anywhere: a prompt fed in pieces of every size. */
 static void test_pieces(void **state)
 {
@@ -194,6 +204,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gqa8),
         cmocka_unit_test(test_bias),
+        cmocka_unit_test(test_rows),
         cmocka_unit_test(test_pieces),
     };
     return cmocka_run_group_tests(tests, packages_setup, packages_teardown);

@@ -1,0 +1,141 @@
+# Every family that is a row of the decoders' traits, from the outside: each one's own settings in its package and its
+# meta.yaml, the numbers of the published model code, the same bits by batches and by single tokens, `check --layers`, the
+# commands, and widths. With the other checkpoints of ../shared where they are.
+. "$SOURCE/tests/cli/packages.sh"
+
+prompts="one five batch64 long longer"
+is_sanitized && prompts="five batch64"
+
+# family FOLDER OPTIONS...: package p of the checkpoint, in batches of 16, against its golden numbers
+family() {
+    local folder=$1 golden=$1/golden.safetensors name p pairs=
+    name=$(basename "$folder")
+    shift
+    rm -rf p
+    make_package "$folder" p -c 512 -b 16 "$@"
+    for p in $prompts; do
+        ids "$golden" $p.ids >$p.txt
+        expect 0 "" "$MILKIT" logits p --tokens @$p.txt -o $p.safetensors
+        expect 0 "" "$MILKIT" logits p --tokens @$p.txt --prefill -o prefill.safetensors
+        compare same prefill.safetensors $p.safetensors
+        pairs="$pairs $p.safetensors $p"
+    done
+    # shellcheck disable=SC2086
+    compare quantiles 0.9999 0.99999 0.05 "$golden" $pairs
+    echo "$name: $(cat compare.txt)"
+    ids "$golden" batch64.ids >ids.txt
+    expect 0 "verdict: pass" "$MILKIT" check p --hf "$folder" --tokens @ids.txt -n 8 --layers
+}
+# line "text": p's meta.yaml has it
+line() {
+    grep -qF -- "$1" p/meta.yaml || fail "expected '$1' in meta.yaml"
+}
+no_line() {
+    grep -qF -- "$1" p/meta.yaml && fail "unexpected '$1' in meta.yaml"
+}
+# has_part NAME: in both forms
+has_part() {
+    [ -d "p/$1.mlmodelc" ] && [ -d "p/$1.mlpackage" ] || fail "no part $1"
+}
+llama=$DATA/models/llama-rope3
+
+# ---- the packages and what they say of themselves ----
+family "$DATA/models/llama-bias" --chunks 3
+line "architecture: llama"
+line "model_prefix: llama"
+line "split_lm_head: 8"
+no_line layer_types
+no_line states
+for part in embeddings FFN_PF_chunk_01of03 FFN_PF_chunk_03of03 lm_head; do
+    has_part llama_$part
+done
+grep -q 'mlp_down_proj_bias' p/llama_FFN_PF_chunk_02of03.mlmodelc/model.mil || fail "no biases of the MLP"
+
+family "$llama" --chunks 2 --format mlmodelc
+# The state, the functions and the ports that ANEMLL's runtimes ask for.
+"$MILKIT" inspect p/llama_FFN_PF_chunk_02of02.mlmodelc >inspect.txt || fail "inspect"
+for text in infer prefill hidden_states position_ids causal_mask current_pos output_hidden_states model_model_kv_cache_0 \
+    "8, 1, 512, 32"; do
+    grep -qF -- "$text" inspect.txt || fail "no $text in the chunk: $(cat inspect.txt)"
+done
+"$MILKIT" inspect p/llama_lm_head.mlmodelc >inspect.txt || fail "inspect"
+grep -q logits8 inspect.txt || fail "no logits8"
+grep -q logits9 inspect.txt && fail "more than 8 parts of the head"
+
+family "$DATA/models/qwen2-window" --chunks 2
+line "architecture: qwen2"
+line "model_prefix: qwen25"
+line "split_lm_head: 16"
+line "local_attention_window: 24"
+line "layer_types: [full, full, sliding, sliding]"
+# A chunk without layers that slide has no mask for them.
+grep -q local_keys p/qwen25_FFN_PF_chunk_01of02.mlmodelc/model.mil && fail "a window where none is"
+grep -q local_keys p/qwen25_FFN_PF_chunk_02of02.mlmodelc/model.mil || fail "no window where one is"
+
+family "$DATA/models/mistral-window"
+line "architecture: mistral"
+line "local_attention_window: 32"
+
+family "$DATA/models/smollm3-list" --chunks 6 --format mlpackage
+line "architecture: smollm3"
+
+# ---- commands and widths: random weights are further from their checkpoint than the limits of trained ones ----
+make_package "$llama" lut --lut-embeddings 8 --lut-ffn 6,8 --lut-head 6 -c 128 -b 16
+ids "$llama/golden.safetensors" five.ids >five.txt
+expect 0 "" "$MILKIT" run lut --tokens @five.txt -n 8 --greedy --ids
+expect 0 "verdict: pass" "$MILKIT" check lut --hf "$llama" --tokens @five.txt -n 40 --layers --min-cosine 0.95 --max-kl 0.1
+# width FLOOR OPTIONS...
+width() {
+    local floor=$1 golden=$DATA/models/smollm3-list/golden.safetensors
+    shift
+    rm -rf p
+    make_package "$DATA/models/smollm3-list" p -c 128 -b 16 --format mlmodelc "$@"
+    expect 0 "" "$MILKIT" logits p --tokens @ids.txt -o single.safetensors
+    expect 0 "" "$MILKIT" logits p --tokens @ids.txt --prefill -o prefill.safetensors
+    compare same prefill.safetensors single.safetensors
+    compare golden single.safetensors "$golden" batch64 "$floor" 64
+}
+ids "$DATA/models/smollm3-list/golden.safetensors" batch64.ids >ids.txt
+width 0.99 --lut-ffn 8
+width 0.8 --lut-ffn 4
+width 0.99 --quant-ffn int8
+width 0.8 --quant-ffn int4,32
+width 0.8 --lut-ffn 4 --lut-ffn-mixed 5 --calibration @ids.txt
+
+# ---- text: trained weights and a tokenizer under another family's name, whose model code makes little sense of them ----
+mkdir text
+ln -s "$tiny"/model.safetensors "$tiny"/tokenizer* "$tiny"/generation_config.json text/
+for type in llama mistral smollm3; do
+    sed "s/\"model_type\": \"qwen3\"/\"model_type\": \"$type\"/" "$tiny/config.json" >text/config.json
+    rm -rf p
+    make_package text p -c 256 -b 16 --format mlmodelc
+    line "architecture: $type"
+    expect 0 "" "$MILKIT" chat p -p 'And it came' --greedy -n 8
+    expect 0 "" "$MILKIT" run p -p 'And it came' --greedy -n 8
+    expect 0 "among the best 5 in 100.00 %" "$MILKIT" eval p --text "$DATA/models/eval.txt" --tokens 40 --against text
+done
+
+# ---- RoPE whose frequencies change with the length ----
+mkdir edited
+ln -s "$llama"/model* edited/
+sed 's/"rope_type": "llama3"/"rope_type": "dynamic"/; s/"max_position_embeddings": 2048/"max_position_embeddings": 256/' \
+    "$llama/config.json" >edited/config.json
+expect 3 "expected a context of at most 256 (-c), found 512" "$MILKIT" convert edited -o no
+[ ! -e no ] || fail "a refused conversion left something"
+rm -rf p
+make_package edited p -c 256 -b 16 --format mlmodelc
+expect 0 "verdict: pass" "$MILKIT" check p --hf edited --tokens @five.txt -n 16
+# a window that layer_types asks for and the switch denies
+sed 's/"use_sliding_window": true/"use_sliding_window": false, "layer_types": ["sliding_attention", "full_attention", "full_attention", "full_attention"]/' \
+    "$DATA/models/qwen2-window/config.json" >edited/config.json
+expect 3 "sliding_attention for layer 0" "$MILKIT" convert edited -o no
+
+# ---- the other checkpoints ----
+if [ -n "$SHARED" ] && ! is_sanitized; then
+    for name in llama-k256 llama-small llama-tied qwen2-tied qwen2-yarn mistral-full smollm3-nope; do
+        family "$SHARED/models/$name" --format mlmodelc
+    done
+else
+    echo "skipped: the checkpoints of ../shared"
+fi
+finish
