@@ -12,7 +12,7 @@
 #include "base/terminal.h"
 #include "cli/frame.h"
 #include "cli/habits.h"
-#include "format/hub.h"
+#include "hub/hub.h"
 #include "format/json.h"
 
 #define IDS_FILE_MAX ((size_t)64 << 20)
@@ -362,17 +362,22 @@ void cli_put_json(const char *json, size_t n)
 
 /* ---- inputs ---- */
 
+bool cli_keep_path(struct cli *c, const char **path, char *found, struct err *e)
+{
+    if (c->n_resolved == (int)(sizeof c->resolved / sizeof c->resolved[0])) {
+        free(found);
+        return err_set(e, ERR_BUG, "%s: more names than a command has", *path);
+    }
+    *path = c->resolved[c->n_resolved++] = found;
+    return true;
+}
+
 bool cli_resolve(struct cli *c, const char **path, struct err *e)
 {
     char *found;
     if (!*path)
         return true;
-    if (c->n_resolved == (int)(sizeof c->resolved / sizeof c->resolved[0]))
-        return err_set(e, ERR_BUG, "%s: more names than a command has", *path);
-    if (!hub_resolve(&found, *path, e))
-        return false;
-    *path = c->resolved[c->n_resolved++] = found;
-    return true;
+    return hub_resolve(&found, *path, e) && cli_keep_path(c, path, found, e);
 }
 
 bool cli_tokenizer_folder(char **out, const char *path, const char *member, struct err *e)

@@ -59,6 +59,8 @@ bool cli_read_text(const char *path, char **text, size_t *bytes, size_t max_byte
 /* A checkpoint or package that the user named: an org/name (hub_resolve) of the local Hugging Face cache becomes its
  * folder, a path stays what it is, NULL stays NULL. Every argument that takes one goes through here. */
 bool cli_resolve(struct cli *c, const char **path, struct err *e) MUST_CHECK;
+/* Sets *path to found (heap), which lives until the command has ended. */
+bool cli_keep_path(struct cli *c, const char **path, char *found, struct err *e) MUST_CHECK;
 /* The folder of a tokenizer's files, which the user named by itself or by one of its files (meta.yaml of a package). member: a
  * file that must be in it, or NULL. A heap string, NULL on failure: ERR_IO where nothing is there, ERR_FORMAT without the
  * member. */

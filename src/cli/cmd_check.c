@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include "cli/check_report.h"
+#include "cli/download.h"
 #include "cli/prompt.h"
 
 #define SYNOPSIS "DIR --hf CHECKPOINT [-p PROMPT] [-n N] [OPTIONS], or DIR --bench"
@@ -12,7 +13,7 @@ struct options {
     struct package_options package;
     const char *checkpoint;
     struct prompt_options prompt;
-    bool json, bench, plan, with_layers;
+    bool json, bench, plan, with_layers, yes;
     /* made on the way */
     struct cli *cli;
     struct log quiet; /* of what is opened again */
@@ -114,7 +115,7 @@ static bool open_all(struct options *o, struct err *e)
 {
     struct check *k = &o->check;
     const struct reference_options options = {.n_threads = (int)o->package.n_threads, .log = &o->cli->log};
-    return cli_resolve(o->cli, &o->checkpoint, e) &&
+    return cli_resolve_or_pull(o->cli, &o->checkpoint, o->yes, e) &&
            package_options_open(o->cli, &o->package, &k->model, e) &&
            (!o->checkpoint ||
             (model_need_logits(k->model, "check", e) &&

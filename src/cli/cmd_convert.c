@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "cli/cli.h"
+#include "cli/download.h"
 #include "convert/convert.h"
 #include "measure/mixed.h"
 #include "measure/verify_package.h"
@@ -131,7 +132,7 @@ int cmd_convert(struct cli *c, int argc, char **argv)
     int64_t numbers[6];
     for (int i = 0; i < 6; i++)
         numbers[i] = INT64_MIN;
-    bool force = false, no_verify = false, help = false, given = false;
+    bool force = false, no_verify = false, yes = false, help = false, given = false;
     int n_positional = 0;
     const struct cli_option options[] = {
         {"-o,--output,--out,--outfile", CLI_STRING, &o.output, "DIR", "where the package goes"},
@@ -171,6 +172,7 @@ int cmd_convert(struct cli *c, int argc, char **argv)
         {"--only", CLI_STRING, &o.only, "PARTS", "some of embeddings, ffn, chunk:N, head, meta"},
         {"--no-verify", CLI_FLAG, &no_verify, NULL, "do not run a few tokens of what was written"},
         {"--resume", CLI_FLAG, &o.resume, NULL, "go on with what an interrupted run left"},
+        DOWNLOAD_OPTION_ROW(yes),
         {"--report", CLI_STRING, &o.report_path, "FILE", "write what each tensor cost, as JSON"},
     };
     if (!cli_parse(c, argc, argv, options, (int)(sizeof options / sizeof options[0]), positional, 1,
@@ -203,7 +205,7 @@ int cmd_convert(struct cli *c, int argc, char **argv)
     o.settings.split_lm_head = (int)numbers[3];
     o.settings.gdn_chunk = (int)numbers[5];
     o.n_threads = (int)numbers[4];
-    if (!cli_resolve(c, &o.checkpoint, &e))
+    if (!cli_resolve_or_pull(c, &o.checkpoint, yes, &e))
         return cli_fail(c, &e, NULL);
     if (o.ffn_mean_bits > 0) {
         mixed.calibration = texts.calibration;

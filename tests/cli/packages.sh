@@ -1,5 +1,6 @@
 # Shared by the script tests that run packages: sourced, not run. Sets up SCRATCH, expect, fail, make_package.
 set -u
+export HF_HUB_OFFLINE=1 # no test reaches for the network
 rm -rf "$SCRATCH"
 mkdir -p "$SCRATCH"
 cd "$SCRATCH" || exit 1

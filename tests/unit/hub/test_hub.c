@@ -1,6 +1,6 @@
 /* Names of checkpoints in the local cache. */
 #include "support.h"
-#include "format/hub.h"
+#include "hub/hub_internal.h"
 
 #define COMMIT "0123456789012345678901234567890123456789"
 
@@ -122,12 +122,75 @@ static void test_paths(void **state)
     free(folder);
 }
 
+/* Names as the hub has them, and what is none: the text must never become a path that leads elsewhere. */
+static void test_names(void **state)
+{
+    static const struct {
+        const char *text, *revision, *tag;
+    } good[] = {{"org/name", "main", NULL},
+                {"org/name@v1", "v1", NULL},
+                {"org/na.me-1_2@refs/pr/1", "refs/pr/1", NULL},
+                {"org/name:Q8_0", "main", "Q8_0"},
+                {"org/name@v1:Q8_0", "v1", "Q8_0"}};
+    static const char *const bad[] = {"name",
+                                      "org/",
+                                      "/name",
+                                      "a/b/c",
+                                      "../name",
+                                      "org/..",
+                                      "org/name@",
+                                      "org/name@../x",
+                                      "org/name@/x",
+                                      "org/name:",
+                                      "org/name:a/b",
+                                      "org/name:..",
+                                      "o rg/name",
+                                      "",
+                                      "/",
+                                      "@",
+                                      ":",
+                                      "org/name@x:",
+                                      "-o/x"};
+    (void)state;
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        struct hub_name n;
+        assert_true(hub_name_parse(&n, good[i].text));
+        assert_string_equal(n.revision, good[i].revision);
+        assert_string_equal(n.tag ? n.tag : "", good[i].tag ? good[i].tag : "");
+        assert_string_equal(n.organization, "org");
+        hub_name_free(&n);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct hub_name n;
+        if (hub_name_parse(&n, bad[i]))
+            fail_msg("%s is taken for a name", bad[i]);
+    }
+}
+
+static void test_file_names(void **state)
+{
+    static const char *const bad[] = {"",     ".",    "..",   "/a",       "a/",    "a//b", "a/../b",
+                                      "../a", "a\\b", "a\nb", "a\x1b[2J", "a/./b", "\xff"};
+    char longest[300];
+    (void)state;
+    assert_true(hub_is_file_name("model.safetensors"));
+    assert_true(hub_is_file_name("additional_chat_templates/a.jinja"));
+    assert_true(hub_is_file_name("..a/b.."));
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        if (hub_is_file_name(bad[i]))
+            fail_msg("\"%s\" is taken for a file's name", bad[i]);
+    memset(longest, 'x', sizeof longest);
+    longest[256] = '\0';
+    assert_false(hub_is_file_name(longest));
+    longest[255] = '\0';
+    assert_true(hub_is_file_name(longest));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_places),
-        cmocka_unit_test(test_revisions),
-        cmocka_unit_test(test_paths),
+        cmocka_unit_test(test_places), cmocka_unit_test(test_revisions),  cmocka_unit_test(test_paths),
+        cmocka_unit_test(test_names),  cmocka_unit_test(test_file_names),
     };
     return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 }
