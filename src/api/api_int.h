@@ -7,7 +7,6 @@
 #include <stdatomic.h>
 #include "base/log.h"
 #include "base/pool.h"
-#include "engine/engine.h"
 #include "milkit.h"
 #include "runtime/model.h"
 #include "chat/chat.h"
@@ -72,7 +71,7 @@ mk_text *api_text_new(char *heap_text, size_t n);
 /* ---- api_package.c ---- */
 
 mk_package *package_keep(mk_package *p);
-bool api_precision(int32_t from, enum engine_precision *out, struct err *e);
+bool api_precision(int32_t from, enum model_precision *out, struct err *e);
 bool api_needs_text(const mk_package *p, struct err *e);
 
 #endif

@@ -17,18 +17,21 @@ struct mk_model {
     atomic_int n_references;
     mk_library *library;
     struct mil_model *mil;
-    enum engine_precision precision;
+    char *path;
+    const struct backend *backend;
+    struct backend_package *shared; /* by all functions */
 };
 
 struct idle_run {
     struct idle_run *next;
-    struct engine_run *run;
+    struct backend_run *run;
+    struct stop stop; /* of the call that uses it */
 };
 
 /* Of one combination of shapes. Lives as long as the list or a caller holds it. */
 struct shaped_plan {
     struct shaped_plan *next;
-    struct engine_plan *plan;
+    struct backend_function *plan;
     int64_t *key; /* [n_key]: dims of the inputs that the program leaves open */
     size_t n_key;
     int n_users;
@@ -47,7 +50,7 @@ struct mk_function {
 
 struct mk_state {
     mk_function *function;
-    struct engine_state *state;
+    struct backend_states *states;
 };
 
 struct mk_result {
@@ -71,7 +74,10 @@ mk_status mk_model_open(mk_model **out, mk_library *library, const char *path,
     mk_model *m = xcalloc(1, sizeof *m);
     atomic_init(&m->n_references, 1);
     m->library = library_keep(library);
-    bool ok = api_precision(o.precision, &m->precision, &e) && mil_model_open(&m->mil, path, 0, &e);
+    m->path = xstrdup(path);
+    struct backend_options shared = {0};
+    bool ok = api_precision(o.precision, &shared.precision, &e) && backend_find(&m->backend, NULL, &e) &&
+              m->backend->open(&m->shared, &shared, &e) && mil_model_open(&m->mil, path, 0, &e);
     if (ok) {
         *out = m;
         m = NULL;
@@ -84,8 +90,11 @@ void mk_model_close(mk_model *m)
 {
     if (!m || atomic_fetch_sub(&m->n_references, 1) != 1)
         return;
+    if (m->shared)
+        m->backend->close(m->shared);
     mil_model_close(m->mil);
     mk_library_close(m->library);
+    free(m->path);
     free(m);
 }
 
@@ -123,15 +132,15 @@ mk_status mk_function_open(mk_function **out, mk_model *m, const char *name, mk_
     return api_result(true, NULL, error);
 }
 
-static void plan_free(struct shaped_plan *p)
+static void plan_free(const struct backend *b, struct shaped_plan *p)
 {
     while (p->idle) {
         struct idle_run *run = p->idle;
         p->idle = run->next;
-        engine_run_free(run->run);
+        b->run_close(run->run);
         free(run);
     }
-    engine_plan_free(p->plan);
+    b->function_close(p->plan);
     free(p->key);
     free(p);
 }
@@ -143,7 +152,7 @@ void mk_function_close(mk_function *f)
     while (f->plans) {
         struct shaped_plan *p = f->plans;
         f->plans = p->next;
-        plan_free(p);
+        plan_free(f->model->backend, p);
     }
     pthread_mutex_destroy(&f->mutex);
     mk_model_close(f->model);
@@ -223,7 +232,7 @@ static bool is_open(const struct mil_type *t)
 }
 
 /* What the inputs leave open, told by `tensors` ([inputs] in the function's order; NULL: the defaults of the description). */
-static bool shapes_of(const mk_function *f, const mk_tensor *const *tensors, struct engine_shape **shapes,
+static bool shapes_of(const mk_function *f, const mk_tensor *const *tensors, struct backend_shape **shapes,
                       int *n_shapes, int64_t **key, size_t *n_key, struct err *e)
 {
     size_t n_inputs = mk_function_ports(f, MK_INPUTS);
@@ -243,7 +252,7 @@ static bool shapes_of(const mk_function *f, const mk_tensor *const *tensors, str
         if (!tensors && !(feature && feature->shape && feature->rank == t->rank))
             return err_set(e, ERR_UNSUPPORTED, "function %s: input %s has no default shape", f->mil->name,
                            v->name);
-        struct engine_shape *s = &(*shapes)[(*n_shapes)++];
+        struct backend_shape *s = &(*shapes)[(*n_shapes)++];
         s->input = v->name;
         s->rank = tensors ? tensors[i]->rank : t->rank;
         for (int k = 0; k < s->rank; k++)
@@ -279,14 +288,14 @@ static void trim_plans(mk_function *f)
         *at = p->next;
         p->is_listed = false;
         if (p->n_users == 0)
-            plan_free(p);
+            plan_free(f->model->backend, p);
     }
 }
 
 /* The plan for the tensors' shapes, held until plan_put. */
 static bool plan_get(mk_function *f, const mk_tensor *const *tensors, struct shaped_plan **out, struct err *e)
 {
-    struct engine_shape *shapes = NULL;
+    struct backend_shape *shapes = NULL;
     int64_t *key = NULL;
     size_t n_key;
     int n_shapes;
@@ -297,9 +306,10 @@ static bool plan_get(mk_function *f, const mk_tensor *const *tensors, struct sha
     pthread_mutex_lock(&f->mutex);
     struct shaped_plan *p = find_plan(f, key, n_key);
     if (!p) {
-        struct engine_options options = {.precision = f->model->precision};
-        struct engine_plan *plan;
-        ok = engine_plan_new(&plan, f->model->mil, f->mil->name, shapes, n_shapes, &options, e);
+        const mk_model *m = f->model;
+        const struct backend_source source = {.mil = m->mil, .path = m->path};
+        struct backend_function *plan;
+        ok = m->backend->function_open(&plan, m->shared, &source, f->mil->name, shapes, n_shapes, e);
         if (ok) {
             p = xcalloc(1, sizeof *p);
             p->plan = plan;
@@ -331,7 +341,7 @@ static void plan_put(mk_function *f, struct shaped_plan *p)
     bool is_last = --p->n_users == 0 && !p->is_listed;
     pthread_mutex_unlock(&f->mutex);
     if (is_last)
-        plan_free(p);
+        plan_free(f->model->backend, p);
 }
 
 static bool run_get(mk_function *f, struct shaped_plan *p, struct idle_run **out, struct err *e)
@@ -343,7 +353,7 @@ static bool run_get(mk_function *f, struct shaped_plan *p, struct idle_run **out
     pthread_mutex_unlock(&f->mutex);
     if (!run) {
         run = xcalloc(1, sizeof *run);
-        if (!engine_run_new(&run->run, p->plan, pool_threads(f->model->library->pool), e)) {
+        if (!f->model->backend->run_open(&run->run, p->plan, f->model->library->pool, &run->stop, e)) {
             free(run);
             run = NULL;
         }
@@ -371,10 +381,10 @@ mk_status mk_state_new(mk_state **out, const mk_function *f, mk_error **error)
     mk_function *function = (mk_function *)(uintptr_t)f; /* only its plans and its count change */
     mk_state *s = xcalloc(1, sizeof *s);
     *out = NULL;
-    s->state = engine_state_new();
     atomic_fetch_add(&function->n_references, 1);
     s->function = function;
-    bool ok = plan_get(function, NULL, &plan, &e) && engine_state_add(s->state, plan->plan, &e);
+    s->states = f->model->backend->states_new(f->model->shared);
+    bool ok = plan_get(function, NULL, &plan, &e) && f->model->backend->states_add(s->states, plan->plan, &e);
     plan_put(function, plan);
     if (ok) {
         *out = s;
@@ -388,22 +398,21 @@ void mk_state_free(mk_state *s)
 {
     if (!s)
         return;
-    engine_state_free(s->state);
+    s->function->model->backend->states_free(s->states);
     mk_function_close(s->function);
     free(s);
 }
 
-/* The entry, after the tensor has been compared with it. */
-static bool state_find(const mk_state *s, const char *name, const mk_tensor *t,
-                       struct engine_state_entry **out, struct err *e)
+/* Its number, after the tensor has been compared with it. */
+static bool state_find(const mk_state *s, const char *name, const mk_tensor *t, int *out, struct err *e)
 {
-    struct engine_state_entry *entry = engine_state_find(s->state, name);
-    if (!entry)
+    *out = backend_find_state(s->states, name);
+    if (*out < 0)
         return err_set(e, ERR_USAGE, "no state %s", name);
+    const struct backend_state *entry = &s->states->list[*out];
     bool same = t->rank == entry->rank;
     for (int i = 0; same && i < t->rank; i++)
         same = t->dims[i] == entry->dims[i];
-    *out = entry;
     return same || err_set(e, ERR_USAGE, "state %s has another shape than the tensor", name);
 }
 
@@ -411,13 +420,14 @@ mk_status mk_state_read(const mk_state *s, const char *name, mk_tensor *t, mk_er
 {
     struct err e = {0};
     mk_tensor to;
-    struct engine_state_entry *entry = NULL;
+    int i = -1;
     if (!api_read_struct(&to, sizeof to, t))
         return api_usage(error, "tensor: size is not that of the structure");
     if (!to.data) {
-        entry = engine_state_find(s->state, name);
-        if (!entry)
+        i = backend_find_state(s->states, name);
+        if (i < 0)
             return api_usage(error, "no state %s", name);
+        const struct backend_state *entry = &s->states->list[i];
         mk_tensor shape = {.size = to.size, .type = tensor_type(entry->dtype), .rank = entry->rank};
         memcpy(shape.dims, entry->dims, sizeof(int64_t) * (size_t)entry->rank);
         memcpy(t, &shape, to.size < sizeof shape ? to.size : sizeof shape);
@@ -425,12 +435,12 @@ mk_status mk_state_read(const mk_state *s, const char *name, mk_tensor *t, mk_er
     }
     f16 *halves = NULL;
     float *numbers = NULL;
-    bool ok = tensor_check(&to, name, &e) && state_find(s, name, &to, &entry, &e) &&
-              (halves = mem_try_alloc((size_t)entry->n_elems * sizeof *halves, &e)) &&
-              (numbers = mem_try_alloc((size_t)entry->n_elems * sizeof *numbers, &e));
+    bool ok = tensor_check(&to, name, &e) && state_find(s, name, &to, &i, &e) &&
+              (halves = mem_try_alloc((size_t)s->states->list[i].n_elems * sizeof *halves, &e)) &&
+              (numbers = mem_try_alloc((size_t)s->states->list[i].n_elems * sizeof *numbers, &e));
     if (ok) {
-        engine_state_read(entry, halves);
-        f16_to_f32_n(numbers, halves, (size_t)entry->n_elems);
+        s->function->model->backend->state_get(s->states, i, halves);
+        f16_to_f32_n(numbers, halves, (size_t)s->states->list[i].n_elems);
         tensor_store(&to, numbers, false);
     }
     mem_free(halves);
@@ -442,18 +452,18 @@ mk_status mk_state_write(mk_state *s, const char *name, const mk_tensor *t, mk_e
 {
     struct err e = {0};
     mk_tensor from;
-    struct engine_state_entry *entry = NULL;
+    int i = -1;
     f16 *halves = NULL;
     float *numbers = NULL;
     if (!api_read_struct(&from, sizeof from, t))
         return api_usage(error, "tensor: size is not that of the structure");
-    bool ok = tensor_check(&from, name, &e) && state_find(s, name, &from, &entry, &e) &&
-              (halves = mem_try_alloc((size_t)entry->n_elems * sizeof *halves, &e)) &&
-              (numbers = mem_try_alloc((size_t)entry->n_elems * sizeof *numbers, &e)) &&
+    bool ok = tensor_check(&from, name, &e) && state_find(s, name, &from, &i, &e) &&
+              (halves = mem_try_alloc((size_t)s->states->list[i].n_elems * sizeof *halves, &e)) &&
+              (numbers = mem_try_alloc((size_t)s->states->list[i].n_elems * sizeof *numbers, &e)) &&
               tensor_load(numbers, false, &from, name, &e);
     if (ok) {
-        f32_to_f16_n(halves, numbers, (size_t)entry->n_elems);
-        engine_state_write(entry, halves);
+        f32_to_f16_n(halves, numbers, (size_t)s->states->list[i].n_elems);
+        s->function->model->backend->state_set(s->states, i, halves);
     }
     mem_free(halves);
     mem_free(numbers);
@@ -506,29 +516,29 @@ static bool sort_inputs(const mk_function *f, const char *const *names, const mk
     return true;
 }
 
-static bool load_inputs(const mk_function *f, const struct engine_plan *plan, struct engine_run *run,
-                        const mk_tensor *const *tensors, struct err *e)
+static bool load_inputs(const mk_function *f, struct backend_run *run, const mk_tensor *const *tensors,
+                        struct err *e)
 {
     size_t n_inputs = mk_function_ports(f, MK_INPUTS);
     for (size_t i = 0; i < n_inputs; i++) {
         const char *name = input_of(f, false, i)->name;
-        int k = engine_plan_find_input(plan, name);
+        int k = backend_find_input(run->function, name);
         if (k < 0)
             return err_set(e, ERR_BUG, "input %s is not in the plan", name);
-        if (!tensor_load(engine_input(run, k), engine_plan_input(plan, k)->is_int, tensors[i], name, e))
+        if (!tensor_load(f->model->backend->run_input(run, k), run->function->inputs[k].is_int, tensors[i],
+                         name, e))
             return false;
     }
     return true;
 }
 
-static bool make_result(mk_result **out, const struct engine_plan *plan, struct engine_run *run,
-                        struct err *e)
+static bool make_result(mk_result **out, const struct backend *b, struct backend_run *run, struct err *e)
 {
-    int n = engine_plan_outputs(plan);
+    int n = run->function->n_outputs;
     mk_result *r = xcalloc(1, sizeof *r);
     r->ports = xcalloc((size_t)n + 1, sizeof *r->ports);
     for (int i = 0; i < n; i++) {
-        const struct engine_port *port = engine_plan_output(plan, i);
+        const struct backend_port *port = &run->function->outputs[i];
         struct result_port *to = &r->ports[r->n++];
         int32_t type = tensor_type(port->dtype);
         to->name = xstrdup(port->name);
@@ -543,8 +553,8 @@ static bool make_result(mk_result **out, const struct engine_plan *plan, struct 
             mk_result_free(r);
             return false;
         }
-        engine_round_output(run, i);
-        tensor_store(&to->tensor, engine_output(run, i), port->is_int);
+        b->run_round_output(run, i);
+        tensor_store(&to->tensor, b->run_output(run, i), port->is_int);
     }
     *out = r;
     return true;
@@ -572,7 +582,7 @@ mk_status mk_predict(mk_function *f, const char *const *names, const mk_tensor *
     *out = NULL;
     if (!api_log_init(&log, f->model->library, call, NULL, error))
         return MK_USAGE;
-    const struct stop stop = {.flag = log.log.cancel};
+    const struct backend *b = f->model->backend;
     if (n > INPUTS_MAX)
         return api_usage(error, "%zu inputs, the most is %d", n, INPUTS_MAX);
     mk_tensor *given = xcalloc(n + 1, sizeof *given);
@@ -580,15 +590,14 @@ mk_status mk_predict(mk_function *f, const char *const *names, const mk_tensor *
     bool ok = read_tensors(given, inputs, n, &e) && sort_inputs(f, names, given, n, tensors, &e);
     if (ok && mk_function_ports(f, MK_STATES) > 0 && !state)
         ok = err_set(&e, ERR_USAGE, "function %s needs a state", f->mil->name);
-    ok = ok && plan_get(f, tensors, &plan, &e) &&
-         (!state || engine_state_add(state->state, plan->plan, &e)) && run_get(f, plan, &run, &e);
+    ok = ok && plan_get(f, tensors, &plan, &e) && (!state || b->states_add(state->states, plan->plan, &e)) &&
+         run_get(f, plan, &run, &e);
     if (run)
-        engine_run_set_stop(run->run, &stop);
-    ok = ok && load_inputs(f, plan->plan, run->run, tensors, &e) && !log_cancelled(&log.log, &e) &&
-         engine_execute(run->run, state ? state->state : NULL, f->model->library->pool, &e) &&
-         make_result(out, plan->plan, run->run, &e);
+        run->stop.flag = log.log.cancel;
+    ok = ok && load_inputs(f, run->run, tensors, &e) && !log_cancelled(&log.log, &e) &&
+         b->run_execute(run->run, state ? state->states : NULL, &e) && make_result(out, b, run->run, &e);
     if (run) {
-        engine_run_set_stop(run->run, NULL);
+        run->stop.flag = NULL;
         run_put(f, plan, run);
     }
     plan_put(f, plan);

@@ -5,17 +5,17 @@
 #include "api/api_int.h"
 #include "format/json.h"
 
-bool api_precision(int32_t from, enum engine_precision *out, struct err *e)
+bool api_precision(int32_t from, enum model_precision *out, struct err *e)
 {
     switch (from) {
     case MK_PRECISION_DEFAULT:
-        *out = ENGINE_DEFAULT;
+        *out = PRECISION_DEFAULT;
         return true;
     case MK_PRECISION_FP32:
-        *out = ENGINE_FP32;
+        *out = PRECISION_FP32;
         return true;
     case MK_PRECISION_FP16:
-        *out = ENGINE_FP16;
+        *out = PRECISION_FP16;
         return true;
     default:
         return err_set(e, ERR_USAGE, "precision: expected 0, 1 or 2, found %d", from);

@@ -1,8 +1,8 @@
-/* Numbers between callers' tensors (types, strides) and the engine's buffers (dense float32 or int32). */
+/* Numbers between callers' tensors (types, strides) and the buffers of runs (dense float32 or int32). */
 #ifndef MILKIT_API_API_TENSOR_H
 #define MILKIT_API_API_TENSOR_H
 
-#include "engine/engine.h"
+#include "mil/mil.h"
 #include "milkit.h"
 
 /* The MK_ type of a declared element type; 0: callers can't see such. */

@@ -24,14 +24,15 @@ static bool measure(struct session *s, const struct model *m, struct err *e)
 
 /* Where plans go: a listing, or the members of a JSON object. */
 struct listing {
-    struct buf *json; /* NULL: a listing on stdout */
+    const struct backend *backend; /* one that tells plans */
+    struct buf *json;              /* NULL: a listing on stdout */
     int n_chunks;
     int n; /* plans so far */
 };
 
-/* A session_plan_fn; part "": of a single model. */
+/* A session_function_fn; part "": of a single model. */
 static void list_plan(void *context, const char *part, int i_chunk, int64_t n_tokens,
-                      const struct engine_plan *p, const struct engine_run *measured)
+                      const struct backend_function *f, const struct backend_run *measured)
 {
     struct listing *l = context;
     if (l->json) {
@@ -43,7 +44,7 @@ static void list_plan(void *context, const char *part, int i_chunk, int64_t n_to
         }
         if (strcmp(part, "chunk") == 0)
             buf_printf(l->json, ", \"chunk\": %d", i_chunk + 1);
-        engine_plan_put_json(p, measured, l->json);
+        l->backend->put_plan(f, measured, l->json);
         buf_putc(l->json, '}');
         return;
     }
@@ -53,7 +54,7 @@ static void list_plan(void *context, const char *part, int i_chunk, int64_t n_to
         printf("embeddings, %lld token%s: ", (long long)n_tokens, n_tokens == 1 ? "" : "s");
     else if (strcmp(part, "head") == 0)
         printf("LM head, ");
-    engine_plan_print(p, measured, stdout);
+    l->backend->print_plan(f, measured, stdout);
 }
 
 static void begin_json(struct buf *json, const char *path, const char *kernels, int n_threads,
@@ -73,18 +74,21 @@ static bool plan_package(struct cli *c, const struct package_options *o, bool wi
 {
     struct model *m = NULL;
     struct session *s = NULL;
-    bool ok = package_options_open(c, o, &m, e) && session_new(&s, m, e) && (!with_times || measure(s, m, e));
+    bool ok = package_options_open(c, o, &m, e) &&
+              (m->backend->print_plan ||
+               err_set(e, ERR_UNSUPPORTED, "the backend %s does not tell its plans", m->backend->name)) &&
+              session_new(&s, m, e) && (!with_times || measure(s, m, e));
     if (ok) {
-        struct listing l = {.json = json, .n_chunks = m->n_chunks};
+        struct listing l = {.backend = m->backend, .json = json, .n_chunks = m->n_chunks};
         int n_threads = pool_threads(m->pool);
         if (json)
-            begin_json(json, m->package->path, m->kernels->name, n_threads, o->precision);
+            begin_json(json, m->package->path, m->device, n_threads, o->precision);
         else
             printf("engine plan (%s, %d thread%s); Linux runs no Neural Engine, so no devices are shown\n",
-                   m->kernels->name, n_threads, n_threads == 1 ? "" : "s");
-        session_each_plan(s, false, list_plan, &l);
+                   m->device, n_threads, n_threads == 1 ? "" : "s");
+        session_each_function(s, false, list_plan, &l);
         if (m->has_prefill)
-            session_each_plan(s, true, list_plan, &l);
+            session_each_function(s, true, list_plan, &l);
     }
     session_free(s);
     model_close(m);
@@ -96,20 +100,21 @@ static bool plan_model(struct cli *c, const char *path, const char *function, co
 {
     struct mil_model *m = NULL;
     struct stop stop = {.flag = c->log.cancel};
-    struct engine_options options = {.stop = &stop};
+    struct backend_options options = {.stop = &stop};
+    struct backend_package *shared = NULL;
     struct listing l = {.json = json};
-    const char *why;
     bool ok = package_precision(o->precision, &options.precision, e) &&
-              ((options.kernels = kernel_select(&why)) || err_set(e, ERR_USAGE, "%s", why)) &&
+              backend_find(&l.backend, "engine", e) && l.backend->open(&shared, &options, e) &&
               mil_model_open(&m, path, 0, e),
          found = false;
     if (ok && json)
-        begin_json(json, path, options.kernels->name, 0, o->precision);
+        begin_json(json, path, shared->device, 0, o->precision);
     for (int i = 0; ok && i < m->program->n_functions; i++) {
         const struct mil_function *f = m->program->functions[i];
         const struct mil_function_description *d = mil_function_description_find(m, f->name);
-        struct engine_shape shapes[16];
-        struct engine_plan *p = NULL;
+        const struct backend_source source = {.mil = m, .path = path};
+        struct backend_shape shapes[16];
+        struct backend_function *made = NULL;
         int n = 0;
         if (function && strcmp(function, f->name) != 0)
             continue;
@@ -119,17 +124,19 @@ static bool plan_model(struct cli *c, const char *path, const char *function, co
             if (in->kind != MIL_FEATURE_ARRAY || in->rank > MIL_RANK_MAX ||
                 (in->n_enumerated == 0 && in->n_ranges == 0))
                 continue;
-            shapes[n] = (struct engine_shape){.input = in->name, .rank = in->rank};
+            shapes[n] = (struct backend_shape){.input = in->name, .rank = in->rank};
             memcpy(shapes[n++].dims, in->shape, sizeof(int64_t) * (size_t)in->rank);
         }
-        ok = engine_plan_new(&p, m, f->name, shapes, n, &options, e);
+        ok = l.backend->function_open(&made, shared, &source, f->name, shapes, n, e);
         if (ok)
-            list_plan(&l, "", 0, 0, p, NULL);
-        engine_plan_free(p);
+            list_plan(&l, "", 0, 0, made, NULL);
+        l.backend->function_close(made);
     }
     if (ok && !found)
         ok = err_set(e, ERR_USAGE, "%s: no function %s", path, function ? function : "at all");
     mil_model_close(m);
+    if (shared)
+        l.backend->close(shared);
     return ok;
 }
 

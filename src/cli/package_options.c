@@ -3,13 +3,13 @@
 #include "cli/package_options.h"
 #include "runtime/vocabulary.h"
 
-bool package_precision(const char *name, enum engine_precision *out, struct err *e)
+bool package_precision(const char *name, enum model_precision *out, struct err *e)
 {
     static const char *const names[] = {"default", "fp32", "fp16"};
-    *out = ENGINE_DEFAULT;
+    *out = PRECISION_DEFAULT;
     for (int i = 0; name && i < 3; i++)
         if (strcmp(name, names[i]) == 0) {
-            *out = (enum engine_precision)i;
+            *out = (enum model_precision)i;
             return true;
         }
     return !name || err_set(e, ERR_USAGE, "--precision: expected default, fp32 or fp16, found '%s'", name);
@@ -34,7 +34,7 @@ bool package_options_open(struct cli *c, const struct package_options *o, struct
     const struct model *m = *out;
     log_debug(&c->log, "%s: context %lld, batch %lld, %d chunks; %s kernels, %d threads, precision %s",
               m->package->path, (long long)m->context_length, (long long)m->batch_size, m->n_chunks,
-              m->kernels->name, pool_threads(m->pool), o->precision ? o->precision : "default");
+              m->device, pool_threads(m->pool), o->precision ? o->precision : "default");
     return true;
 }
 

@@ -23,7 +23,7 @@ struct package_options {
     }
 
 /* ERR_USAGE for a name that there is not. name NULL: the default. */
-bool package_precision(const char *name, enum engine_precision *out, struct err *e) MUST_CHECK;
+bool package_precision(const char *name, enum model_precision *out, struct err *e) MUST_CHECK;
 bool package_options_open(struct cli *c, const struct package_options *o, struct model **out,
                           struct err *e) MUST_CHECK;
 /* The package's tokenizer, whose own stop id the package takes. Warns of what does not fit the model. */

@@ -156,7 +156,7 @@ bool check_layers_feed(struct check_layers *l, struct reference_session *r, stru
 
 /* Where the package keeps what the reference has as [heads or rows, n, width] of a layer. */
 struct place {
-    const struct engine_state_entry *entry;
+    const struct backend_state *state;
     int64_t first;   /* element of the first head or row */
     int64_t stride;  /* from head to head */
     int64_t base;    /* position of slot 0 of a cache */
@@ -188,23 +188,23 @@ static const struct meta_state *listed(const struct meta *m, int64_t layer, cons
 }
 
 static bool find_cache(const struct check_layers *l, const struct reference_session *r,
-                       struct engine_state *states, int64_t layer, enum reference_state_kind kind,
+                       const struct session *session, int64_t layer, enum reference_state_kind kind,
                        const struct reference_state *want, struct place *p)
 {
     const struct meta *meta = l->model->package->meta;
-    const struct engine_state_entry *e = engine_state_find(states, STATE_KV_CACHE);
+    const struct backend_state *e = session_find_state(session, STATE_KV_CACHE);
     int64_t slot = ordinal(r, layer, REFERENCE_KEYS), head = 0;
     if (e) { /* keys of all layers, then values of all layers */
         slot += kind == REFERENCE_VALUES ? e->dims[0] / 2 : 0;
     } else { /* a slot for both of a layer */
         const struct meta_state *s = listed(meta, layer, STATE_KV_CACHE_STEM, &slot);
-        e = s ? engine_state_find(states, s->name) : NULL;
+        e = s ? session_find_state(session, s->name) : NULL;
         head = kind == REFERENCE_VALUES ? want->shape[0] : 0;
     }
     if (!e || e->rank != 4 || slot >= e->dims[0] || head + want->shape[0] > e->dims[1] ||
         e->dims[3] != want->shape[2])
         return false;
-    p->entry = e;
+    p->state = e;
     p->stride = e->dims[2] * e->dims[3];
     p->first = (slot * e->dims[1] + head) * p->stride;
     p->n_slots = e->dims[2];
@@ -219,12 +219,12 @@ static bool find_cache(const struct check_layers *l, const struct reference_sess
     return true;
 }
 
-static bool find_recurrent(const struct reference_session *r, struct engine_state *states, int64_t layer,
+static bool find_recurrent(const struct reference_session *r, const struct session *session, int64_t layer,
                            enum reference_state_kind kind, const struct reference_state *want,
                            struct place *p)
 {
     bool is_memory = kind == REFERENCE_MEMORY;
-    const struct engine_state_entry *e = engine_state_find(states, is_memory ? STATE_GDN : STATE_CONV);
+    const struct backend_state *e = session_find_state(session, is_memory ? STATE_GDN : STATE_CONV);
     int64_t n = 1, total = 1;
     for (int i = 0; i < want->rank; i++)
         n *= want->shape[i];
@@ -232,7 +232,7 @@ static bool find_recurrent(const struct reference_session *r, struct engine_stat
         return false;
     for (int i = 0; i < 3; i++)
         total *= e->dims[i];
-    p->entry = e;
+    p->state = e;
     p->first = ordinal(r, layer, kind) * n;
     p->factor = is_memory ? sqrt((double)want->shape[1]) : 1;
     bool fits = is_memory ? e->dims[1] == want->shape[1] && e->dims[2] == want->shape[2]
@@ -262,15 +262,14 @@ static struct sums compare_state(const struct reference_session *r, const struct
 bool check_layers_states(struct check_layers *l, const struct reference_session *r, struct session *s,
                          struct err *e)
 {
-    struct engine_state *states = session_state(s);
+    const struct backend_states *states = session_states(s);
     int64_t largest = 1;
-    for (int i = 0; i < engine_state_count(states); i++)
-        largest =
-            engine_state_get(states, i)->n_elems > largest ? engine_state_get(states, i)->n_elems : largest;
+    for (int i = 0; i < states->n; i++)
+        largest = states->list[i].n_elems > largest ? states->list[i].n_elems : largest;
     f16 *halves = mem_try_alloc((size_t)largest * sizeof *halves, e);
     float *values = mem_try_alloc((size_t)largest * sizeof *values, e);
     bool ok = halves && values;
-    const struct engine_state_entry *read = NULL; /* what lies in values */
+    const struct backend_state *read = NULL; /* what lies in values */
     for (int kind = REFERENCE_KEYS; ok && kind <= REFERENCE_WINDOW; kind++) {
         for (int64_t layer = 0; layer < l->found.n_layers; layer++) {
             enum reference_state_kind k = (enum reference_state_kind)kind;
@@ -278,18 +277,18 @@ bool check_layers_states(struct check_layers *l, const struct reference_session 
             struct place p = {0};
             bool is_cache = k == REFERENCE_KEYS || k == REFERENCE_VALUES;
             if (!reference_state(r, layer, k, &want) ||
-                !(is_cache ? find_cache(l, r, states, layer, k, &want, &p)
-                           : find_recurrent(r, states, layer, k, &want, &p)))
+                !(is_cache ? find_cache(l, r, s, layer, k, &want, &p)
+                           : find_recurrent(r, s, layer, k, &want, &p)))
                 continue;
-            if (read != p.entry) {
-                engine_state_read(p.entry, halves);
-                f16_to_f32_n(values, halves, (size_t)p.entry->n_elems);
-                read = p.entry;
+            if (read != p.state) {
+                session_read_state(s, p.state, halves);
+                f16_to_f32_n(values, halves, (size_t)p.state->n_elems);
+                read = p.state;
             }
             struct sums sums = compare_state(r, &want, &p, values);
             l->found.states =
                 xrealloc(l->found.states, sizeof *l->found.states * (size_t)(l->found.n_states + 1));
-            l->found.states[l->found.n_states++] = (struct check_state){xstrdup(p.entry->name),
+            l->found.states[l->found.n_states++] = (struct check_state){xstrdup(p.state->name),
                                                                         layer,
                                                                         k,
                                                                         sums.is_finite,

@@ -74,7 +74,7 @@ void check_limits_choose(struct check_limits *l, const struct model *m)
         if (i == N_ROWS)
             continue;
         double usual = rows[i].limits[k];
-        if (m->precision == ENGINE_FP16)
+        if (m->precision == PRECISION_FP16)
             usual = looser(k, usual, of_fp16[k]);
         if (m->package->meta->moe_experts > 0)
             usual = looser(k, usual, of_experts[k]);
@@ -82,7 +82,7 @@ void check_limits_choose(struct check_limits *l, const struct model *m)
     }
     choose(&l->max_difference, INFINITY);
     choose(&l->margin, MARGIN);
-    const char *precision = m->precision == ENGINE_FP16 ? " with --precision fp16" : "";
+    const char *precision = m->precision == PRECISION_FP16 ? " with --precision fp16" : "";
     if (bits == 16)
         snprintf(l->what, sizeof l->what, "fp16 weights%s", precision);
     else

@@ -62,7 +62,7 @@ bool sampling_open(struct sampler **out, struct sampler_options *chosen, const s
     *out = NULL;
     if (sampler_looks_beyond_best(chosen) && !model_need_logits(m, "sampling other than greedy", e))
         return false;
-    if (!sampler_new(out, chosen, m->vocab_size, m->kernels, e))
+    if (!sampler_new(out, chosen, m->vocab_size, NULL, e))
         return false;
     sampling_say(log, chosen);
     return true;

@@ -8,12 +8,11 @@ static const char *const function_names[MODEL_FUNCTIONS] = {FUNCTION_INFER, FUNC
                                                             FUNCTION_INFER_ROTATE, FUNCTION_PREFILL_ROTATE};
 
 static bool plan_part(struct model *m, const struct mil_model *mil, const char *path, const char *function,
-                      int64_t tokens, const char *flexible_input, const struct model_options *o,
-                      struct engine_plan **out, struct err *e)
+                      int64_t tokens, const char *flexible_input, struct backend_function **out,
+                      struct err *e)
 {
-    struct engine_shape shape = {.input = flexible_input, .rank = 2, .dims = {1, tokens}};
-    struct engine_options options = {
-        .kernels = m->kernels, .precision = o->precision, .stop = &m->stop, .state_forms = m->state_forms};
+    const struct backend_source source = {.mil = mil, .path = path};
+    const struct backend_shape shape = {.input = flexible_input, .rank = 2, .dims = {1, tokens}};
     const struct mil_function *f = mil_function_find(mil, function);
     const char *first_input = flexible_input || m->is_monolithic ? PORT_INPUT_IDS : PORT_HIDDEN_STATES;
     bool found = false;
@@ -22,7 +21,7 @@ static bool plan_part(struct model *m, const struct mil_model *mil, const char *
     if (f && !found)
         return err_set(e, ERR_FORMAT, "%s: function %s has no input %s: another part of the package?", path,
                        function, first_input);
-    if (engine_plan_new(out, mil, function, &shape, flexible_input ? 1 : 0, &options, e))
+    if (m->backend->function_open(out, m->shared, &source, function, &shape, flexible_input ? 1 : 0, e))
         return true;
     if (e->code == ERR_USAGE) { /* a shape that meta.yaml asks for and the model does not have */
         e->code = ERR_FORMAT;
@@ -33,7 +32,7 @@ static bool plan_part(struct model *m, const struct mil_model *mil, const char *
 }
 
 /* An input or output with a dtype and shape that the contract asks for; dims of -1 are free. */
-static bool check_port(const struct engine_port *port, const char *what, const char *path, bool is_int,
+static bool check_port(const struct backend_port *port, const char *what, const char *path, bool is_int,
                        int rank, const int64_t *dims, struct err *e)
 {
     char want[96] = "", have[96] = "";
@@ -52,36 +51,36 @@ static bool check_port(const struct engine_port *port, const char *what, const c
                          is_int ? "integers" : "floats", want, mil_dtype_name(port->dtype), have);
 }
 
-static bool check_input(const struct engine_plan *p, const char *path, const char *name, bool is_int,
+static bool check_input(const struct backend_function *p, const char *path, const char *name, bool is_int,
                         int rank, const int64_t *dims, struct err *e)
 {
-    int i = engine_plan_find_input(p, name);
+    int i = backend_find_input(p, name);
     if (i < 0)
         return err_set(e, ERR_FORMAT, "%s: no input %s", path, name);
-    return check_port(engine_plan_input(p, i), "input", path, is_int, rank, dims, e);
+    return check_port(&p->inputs[i], "input", path, is_int, rank, dims, e);
 }
 
-static bool check_output(const struct engine_plan *p, const char *path, const char *name, int64_t tokens,
+static bool check_output(const struct backend_function *p, const char *path, const char *name, int64_t tokens,
                          int64_t hidden, struct err *e)
 {
     const int64_t dims[3] = {1, tokens, hidden};
-    int i = engine_plan_find_output(p, name);
+    int i = backend_find_output(p, name);
     if (i < 0)
         return err_set(e, ERR_FORMAT, "%s: no output %s", path, name);
-    return check_port(engine_plan_output(p, i), "output", path, false, 3, dims, e);
+    return check_port(&p->outputs[i], "output", path, false, 3, dims, e);
 }
 
-static bool check_chunk(struct model *m, const struct engine_plan *p, const char *path, enum model_function f,
-                        bool is_last, struct err *e)
+static bool check_chunk(struct model *m, const struct backend_function *p, const char *path,
+                        enum model_function f, bool is_last, struct err *e)
 {
     int64_t tokens = f == MODEL_PREFILL || f == MODEL_PREFILL_ROTATE ? m->batch_size : 1;
     const int64_t ids[2] = {1, tokens}, hidden[3] = {1, tokens, m->hidden_size}, positions[1] = {tokens},
                   one[1] = {1}, mask[4] = {1, 1, tokens, m->mask_length > 0 ? m->mask_length : -1},
                   per_layer[3] = {1, tokens, m->per_layer_width};
     const char *first = m->is_monolithic ? PORT_INPUT_IDS : PORT_HIDDEN_STATES;
-    int i_first = engine_plan_find_input(p, first);
+    int i_first = backend_find_input(p, first);
     if (i_first >= 0 && tokens > 1) {
-        const struct engine_port *port = engine_plan_input(p, i_first);
+        const struct backend_port *port = &p->inputs[i_first];
         if (port->rank >= 2 && port->dims[1] != tokens)
             return err_set(e, ERR_FORMAT,
                            "%s: function %s takes %lld tokens, but meta.yaml says batch_size %lld", path,
@@ -93,15 +92,15 @@ static bool check_chunk(struct model *m, const struct engine_plan *p, const char
         !check_input(p, path, PORT_CAUSAL_MASK, false, 4, mask, e) ||
         !check_input(p, path, PORT_CURRENT_POS, true, 1, one, e))
         return false;
-    m->mask_length = engine_plan_input(p, engine_plan_find_input(p, PORT_CAUSAL_MASK))->dims[3];
+    m->mask_length = p->inputs[backend_find_input(p, PORT_CAUSAL_MASK)].dims[3];
     /* The head reads the last chunk's row in place. Where meta.yaml does not promise it, prefill's output is not used. */
     int64_t rows = !is_last || tokens == 1 ? tokens : m->prefill_gives_last ? 1 : -1;
     if (!m->is_monolithic && !check_output(p, path, PORT_OUTPUT_HIDDEN_STATES, rows, m->hidden_size, e))
         return false;
     const int64_t update[4] = {1, 1, m->mask_length, tokens};
-    for (int i = 0; i < engine_plan_inputs(p); i++) {
+    for (int i = 0; i < p->n_inputs; i++) {
         static const char *const known[] = {PORT_POSITION_IDS, PORT_CAUSAL_MASK, PORT_CURRENT_POS};
-        const struct engine_port *port = engine_plan_input(p, i);
+        const struct backend_port *port = &p->inputs[i];
         bool is_known = i == i_first;
         for (size_t k = 0; k < sizeof known / sizeof *known; k++)
             is_known = is_known || strcmp(port->name, known[k]) == 0;
@@ -120,7 +119,7 @@ static bool check_chunk(struct model *m, const struct engine_plan *p, const char
     return true;
 }
 
-static bool open_embeddings(struct model *m, const struct model_options *o, struct err *e)
+static bool open_embeddings(struct model *m, struct err *e)
 {
     struct model_part *part = &m->embeddings;
     const char *path = m->package->embeddings;
@@ -128,16 +127,16 @@ static bool open_embeddings(struct model *m, const struct model_options *o, stru
     if (!mil_model_open(&part->mil, path, 0, e))
         return false;
     const char *function = mil_default_function_name(part->mil);
-    if (!plan_part(m, part->mil, path, function, 1, PORT_INPUT_IDS, o, &part->plans[MODEL_INFER], e))
+    if (!plan_part(m, part->mil, path, function, 1, PORT_INPUT_IDS, &part->functions[MODEL_INFER], e))
         return false;
-    const struct engine_plan *one = part->plans[MODEL_INFER];
+    const struct backend_function *one = part->functions[MODEL_INFER];
     if (!check_input(one, path, PORT_INPUT_IDS, true, 2, ids, e) ||
         !check_output(one, path, PORT_HIDDEN_STATES, 1, -1, e))
         return false;
-    m->hidden_size = engine_plan_output(one, engine_plan_find_output(one, PORT_HIDDEN_STATES))->dims[2];
-    int per_layer = engine_plan_find_output(one, PORT_PER_LAYER_INPUTS);
+    m->hidden_size = one->outputs[backend_find_output(one, PORT_HIDDEN_STATES)].dims[2];
+    int per_layer = backend_find_output(one, PORT_PER_LAYER_INPUTS);
     if (per_layer >= 0) {
-        const struct engine_port *port = engine_plan_output(one, per_layer);
+        const struct backend_port *port = &one->outputs[per_layer];
         if (!check_port(port, "output", path, false, 3, any_width, e))
             return false;
         m->per_layer_width = port->dims[2];
@@ -145,10 +144,10 @@ static bool open_embeddings(struct model *m, const struct model_options *o, stru
     if (m->batch_size == 1)
         return true;
     /* The chunks read the outputs in place, so the second plan's must have the rows that they count on, too. */
-    if (!plan_part(m, part->mil, path, function, m->batch_size, PORT_INPUT_IDS, o,
-                   &part->plans[MODEL_PREFILL], e))
+    if (!plan_part(m, part->mil, path, function, m->batch_size, PORT_INPUT_IDS,
+                   &part->functions[MODEL_PREFILL], e))
         return false;
-    const struct engine_plan *batch = part->plans[MODEL_PREFILL];
+    const struct backend_function *batch = part->functions[MODEL_PREFILL];
     if (!check_input(batch, path, PORT_INPUT_IDS, true, 2, all_ids, e) ||
         !check_output(batch, path, PORT_HIDDEN_STATES, m->batch_size, m->hidden_size, e))
         return false;
@@ -192,15 +191,14 @@ static bool check_functions(const struct mil_model *mil, const char *path, struc
     return true;
 }
 
-static bool plan_function(struct model *m, int i, enum model_function f, const struct model_options *o,
-                          struct err *e)
+static bool plan_function(struct model *m, int i, enum model_function f, struct err *e)
 {
-    struct engine_plan **out = &m->chunks[i].plans[f];
+    struct backend_function **out = &m->chunks[i].functions[f];
     const char *path;
     const struct mil_model *mil = file_with(m, i, f, &path);
     if (!mil)
         return err_set(e, ERR_FORMAT, "%s: no function %s", path, function_names[f]);
-    return plan_part(m, mil, path, function_names[f], 0, NULL, o, out, e) &&
+    return plan_part(m, mil, path, function_names[f], 0, NULL, out, e) &&
            check_chunk(m, *out, path, f, i + 1 == m->n_chunks, e);
 }
 
@@ -213,9 +211,9 @@ static bool map_chunks(struct model *m, struct err *e)
         if (!mil_model_open(&part->mil, m->package->chunks[i], 0, e) ||
             (second && !mil_model_open(&part->second, second, 0, e)))
             return false;
-        engine_state_forms_add(m->state_forms, part->mil);
+        m->backend->add_program(m->shared, part->mil);
         if (second)
-            engine_state_forms_add(m->state_forms, part->second);
+            m->backend->add_program(m->shared, part->second);
     }
     return true;
 }
@@ -229,13 +227,13 @@ static bool open_chunk(struct model *m, int i, const struct model_options *o, st
     if (!check_functions(part->mil, first, e) || (second && !check_functions(part->second, second, e)) ||
         !model_check_chunk_order(m, i, e))
         return false;
-    if (o->watch_layers) {
+    if (o->watch_layers && m->backend->reads_programs) {
         model_add_watches(part->mil);
         if (second)
             model_add_watches(part->second);
     }
     m->has_prefill = m->has_prefill && file_with(m, i, MODEL_PREFILL, &path);
-    return plan_function(m, i, MODEL_INFER, o, e);
+    return plan_function(m, i, MODEL_INFER, e);
 }
 
 /* From which position on the rotating functions serve: the window's length, as the tools that write them say it. */
@@ -260,7 +258,7 @@ static int64_t window_of(const struct model *m)
 }
 
 /* The functions for positions behind the window: all chunks have them, or none. */
-static bool plan_rotating(struct model *m, const struct model_options *o, struct err *e)
+static bool plan_rotating(struct model *m, struct err *e)
 {
     static const enum model_function kinds[2] = {MODEL_INFER_ROTATE, MODEL_PREFILL_ROTATE};
     const char *path;
@@ -274,8 +272,8 @@ static bool plan_rotating(struct model *m, const struct model_options *o, struct
         return true;
     m->rotate_from = window;
     for (int i = 0; i < m->n_chunks; i++)
-        if (!plan_function(m, i, MODEL_INFER_ROTATE, o, e) ||
-            (any[1] && m->has_prefill && !plan_function(m, i, MODEL_PREFILL_ROTATE, o, e)))
+        if (!plan_function(m, i, MODEL_INFER_ROTATE, e) ||
+            (any[1] && m->has_prefill && !plan_function(m, i, MODEL_PREFILL_ROTATE, e)))
             return false;
     return true;
 }
@@ -296,7 +294,7 @@ static int64_t find_once_from(const struct model *m)
             if (t->kind != MIL_TYPE_STATE)
                 continue;
             bool rotates = t->elem->rank == 4 && t->elem->dims[2] == m->rotate_from;
-            if (engine_state_is_recurrent(m->state_forms, f->inputs[k]->name) ||
+            if (m->backend->state_is_recurrent(m->shared, f->inputs[k]->name) ||
                 !(rotates || model_is_full_cache(m, t->elem->rank, t->elem->dims)))
                 return 0;
         }
@@ -312,12 +310,12 @@ static bool open_chunks(struct model *m, const struct model_options *o, struct e
         if (!open_chunk(m, i, o, e))
             return false;
     for (int i = 0; m->has_prefill && i < m->n_chunks; i++)
-        if (!plan_function(m, i, MODEL_PREFILL, o, e))
+        if (!plan_function(m, i, MODEL_PREFILL, e))
             return false;
     m->context_length = m->package->meta->context_length;
     if (m->context_length > m->mask_length)
         m->context_length = m->mask_length;
-    if (!plan_rotating(m, o, e))
+    if (!plan_rotating(m, e))
         return false;
     m->once_from = find_once_from(m);
     m->is_sequential = m->once_from != INT64_MAX;
@@ -334,20 +332,20 @@ static bool open_chunks(struct model *m, const struct model_options *o, struct e
 #define UNSHOWN_VOCABULARY_MAX (1 << 24)
 
 /* Which outputs are logits1 .. logitsN, or the only one. */
-static bool find_all_logits(const struct engine_plan *p, const char *path, struct model_logits *l,
+static bool find_all_logits(const struct backend_function *p, const char *path, struct model_logits *l,
                             int64_t *sizes, struct err *e)
 {
-    int n = engine_plan_outputs(p);
+    int n = p->n_outputs;
     l->outputs = xcalloc((size_t)n, sizeof *l->outputs);
     for (int k = 0; k < n; k++) {
         char name[32];
         snprintf(name, sizeof name, PORT_LOGITS_FORMAT, k + 1);
-        int i = engine_plan_find_output(p, name);
-        if (i < 0 && n == 1 && (i = engine_plan_find_output(p, PORT_LOGITS)) < 0)
-            i = engine_plan_find_output(p, PORT_OUTPUT_LOGITS);
+        int i = backend_find_output(p, name);
+        if (i < 0 && n == 1 && (i = backend_find_output(p, PORT_LOGITS)) < 0)
+            i = backend_find_output(p, PORT_OUTPUT_LOGITS);
         if (i < 0)
             return err_set(e, ERR_FORMAT, "%s: %d outputs, but no %s among them", path, n, name);
-        const struct engine_port *port = engine_plan_output(p, i);
+        const struct backend_port *port = &p->outputs[i];
         if (port->is_int)
             return err_set(e, ERR_FORMAT, "%s: output %s: expected floats, found %s", path, port->name,
                            mil_dtype_name(port->dtype));
@@ -375,14 +373,14 @@ static bool part_sizes(const struct model *m, const char *path, int n, int64_t *
     return true;
 }
 
-static bool find_logits(struct model *m, enum model_function f, const struct engine_plan *p, const char *path,
-                        struct err *e)
+static bool find_logits(struct model *m, enum model_function f, const struct backend_function *p,
+                        const char *path, struct err *e)
 {
     struct model_logits *l = &m->logits[f];
-    int i_index = engine_plan_find_output(p, PORT_ARGMAX_INDEX),
-        i_value = engine_plan_find_output(p, PORT_ARGMAX_VALUE);
+    int i_index = backend_find_output(p, PORT_ARGMAX_INDEX),
+        i_value = backend_find_output(p, PORT_ARGMAX_VALUE);
     bool best_only = i_index >= 0 && i_value >= 0, ok;
-    int64_t n = best_only ? engine_plan_output(p, i_index)->n_elems : engine_plan_outputs(p);
+    int64_t n = best_only ? p->outputs[i_index].n_elems : p->n_outputs;
     if (n < 1 || n > PARTS_MAX)
         return err_set(e, ERR_FORMAT, "%s: expected 1 to %d parts of the vocabulary, found %lld", path,
                        PARTS_MAX, (long long)n);
@@ -390,8 +388,7 @@ static bool find_logits(struct model *m, enum model_function f, const struct eng
     if (!best_only) {
         ok = find_all_logits(p, path, l, sizes, e);
     } else {
-        const struct engine_port *index = engine_plan_output(p, i_index),
-                                 *value = engine_plan_output(p, i_value);
+        const struct backend_port *index = &p->outputs[i_index], *value = &p->outputs[i_value];
         *l = (struct model_logits){.index = i_index, .value = i_value};
         ok = (index->is_int && !value->is_int && value->n_elems == n) ||
              err_set(
@@ -423,23 +420,23 @@ static bool find_logits(struct model *m, enum model_function f, const struct eng
     return ok;
 }
 
-static bool open_head(struct model *m, const struct model_options *o, struct err *e)
+static bool open_head(struct model *m, struct err *e)
 {
     struct model_part *part = &m->head;
     const char *path = m->is_monolithic ? m->package->chunks[0] : m->package->lm_head;
     const int64_t hidden[3] = {1, 1, m->hidden_size};
     if (m->is_monolithic) {
-        struct engine_plan *const *plans = m->chunks[0].plans;
-        if (!find_logits(m, MODEL_INFER, plans[MODEL_INFER], path, e) ||
-            (plans[MODEL_INFER_ROTATE] &&
-             !find_logits(m, MODEL_INFER_ROTATE, plans[MODEL_INFER_ROTATE], path, e)))
+        struct backend_function *const *functions = m->chunks[0].functions;
+        if (!find_logits(m, MODEL_INFER, functions[MODEL_INFER], path, e) ||
+            (functions[MODEL_INFER_ROTATE] &&
+             !find_logits(m, MODEL_INFER_ROTATE, functions[MODEL_INFER_ROTATE], path, e)))
             return false;
     } else {
-        struct engine_plan **plan = &part->plans[MODEL_INFER];
+        struct backend_function **head = &part->functions[MODEL_INFER];
         if (!mil_model_open(&part->mil, path, 0, e) ||
-            !plan_part(m, part->mil, path, mil_default_function_name(part->mil), 1, NULL, o, plan, e) ||
-            !check_input(*plan, path, PORT_HIDDEN_STATES, false, 3, hidden, e) ||
-            !find_logits(m, MODEL_INFER, *plan, path, e))
+            !plan_part(m, part->mil, path, mil_default_function_name(part->mil), 1, NULL, head, e) ||
+            !check_input(*head, path, PORT_HIDDEN_STATES, false, 3, hidden, e) ||
+            !find_logits(m, MODEL_INFER, *head, path, e))
             return false;
     }
     int64_t stated = m->package->meta->vocab_size;
@@ -475,36 +472,32 @@ static void drop_what_loading_used(const struct model *m)
 bool model_open(struct model **out, const char *path, const struct model_options *options, struct err *e)
 {
     struct model *m = xcalloc(1, sizeof *m);
-    const char *why = "";
     bool ok = false;
     *out = NULL;
-    if (!(m->kernels = kernel_select(&why))) {
-        err_set(e, ERR_USAGE, "%s", why);
-        goto done;
-    }
-    struct engine_limits limits; /* only read here: a wrong one is no fault of the package */
+    m->backend = options->backend;
+    m->precision = options->precision;
+    m->stop =
+        (struct stop){.flag = options->log ? options->log->cancel : NULL, .deadline = options->deadline};
+    const struct backend_options shared = {.precision = m->precision, .stop = &m->stop};
     m->pool = options->pool;
     m->owns_pool = !m->pool;
-    if (!engine_limits_of(NULL, &limits, e) || !package_open(&m->package, path, e) ||
-        (m->owns_pool && !pool_new(&m->pool, options->n_threads, e)))
+    if ((!m->backend && !backend_find(&m->backend, NULL, e)) || !m->backend->open(&m->shared, &shared, e) ||
+        !package_open(&m->package, path, e) || (m->owns_pool && !pool_new(&m->pool, options->n_threads, e)))
         goto done;
     if (options->other_form)
         package_take_other_form(m->package);
     for (int i = 0; i < m->package->n_warnings; i++)
         log_warn(options->log, "%s", m->package->warnings[i]);
-    m->precision = options->precision;
-    m->stop =
-        (struct stop){.flag = options->log ? options->log->cancel : NULL, .deadline = options->deadline};
     const struct meta *meta = m->package->meta;
+    m->device = m->shared->device;
     m->is_monolithic = m->package->is_monolithic;
     m->batch_size = meta->batch_size;
     m->has_prefill = m->batch_size > 1;
     m->prefill_gives_last = meta->prefill_last_token_output && !m->is_monolithic;
     m->n_chunks = m->package->n_chunks;
     m->chunks = xcalloc((size_t)m->n_chunks, sizeof *m->chunks);
-    m->state_forms = engine_state_forms_new();
-    if ((!m->is_monolithic && !open_embeddings(m, options, e)) || !open_chunks(m, options, e) ||
-        !open_head(m, options, e) || !model_check_positions(m, e))
+    if ((!m->is_monolithic && !open_embeddings(m, e)) || !open_chunks(m, options, e) || !open_head(m, e) ||
+        !model_check_positions(m, e))
         goto done;
     model_check_meta(m, options->log);
     drop_what_loading_used(m);
@@ -516,10 +509,11 @@ done:
     return ok;
 }
 
-static void close_part(struct model_part *p)
+static void close_part(const struct backend *b, struct model_part *p)
 {
     for (int f = 0; f < MODEL_FUNCTIONS; f++)
-        engine_plan_free(p->plans[f]);
+        if (p->functions[f])
+            b->function_close(p->functions[f]);
     free(p->watches);
     mil_model_close(p->mil);
     mil_model_close(p->second);
@@ -529,12 +523,13 @@ void model_close(struct model *m)
 {
     if (!m)
         return;
-    close_part(&m->embeddings);
-    close_part(&m->head);
+    close_part(m->backend, &m->embeddings);
+    close_part(m->backend, &m->head);
     for (int i = 0; m->chunks && i < m->n_chunks; i++)
-        close_part(&m->chunks[i]);
+        close_part(m->backend, &m->chunks[i]);
     free(m->chunks);
-    engine_state_forms_free(m->state_forms);
+    if (m->shared)
+        m->backend->close(m->shared);
     for (int f = 0; f < MODEL_FUNCTIONS; f++)
         free(m->logits[f].outputs);
     free(m->part_begin);

@@ -6,13 +6,14 @@
 #define MILKIT_RUNTIME_MODEL_H
 
 #include "base/log.h"
-#include "engine/engine.h"
+#include "runtime/backend.h"
 #include "runtime/package.h"
 
 struct model_options {
     int n_threads;     /* 0: all processors */
     struct pool *pool; /* to use, and which outlives the model; NULL: one of its own, of n_threads */
-    enum engine_precision precision;
+    enum model_precision precision;
+    const struct backend *backend; /* NULL: the first one that there is */
     /* The chunks also return what each layer leaves, for session_watch. Changes no result. */
     bool watch_layers;
     double
@@ -29,19 +30,19 @@ enum model_function { MODEL_INFER, MODEL_PREFILL, MODEL_INFER_ROTATE, MODEL_PREF
 /* A layer whose residual stream a chunk returns. */
 struct model_watch {
     int64_t layer;
-    int outputs[MODEL_FUNCTIONS]; /* of the chunk's plans; -1: there is no such plan */
+    int outputs[MODEL_FUNCTIONS]; /* of the chunk's functions; -1: there is no such function */
 };
 
 struct model_part {
     struct mil_model *mil;
     struct mil_model *second; /* a chunk's functions can be in two files; NULL: they are in one */
     /* NULL: the part has none. Embeddings: by the number of tokens; head: MODEL_INFER alone. */
-    struct engine_plan *plans[MODEL_FUNCTIONS];
+    struct backend_function *functions[MODEL_FUNCTIONS];
     int n_watches;
     struct model_watch *watches; /* of chunks with watch_layers; rising layers */
 };
 
-/* The outputs of one plan that make the logits. */
+/* The outputs of one function that make the logits. */
 struct model_logits {
     int *outputs; /* [n_logits]: logits1 .. logitsN; NULL where the best of each part is all that is given */
     int index, value; /* then: argmax_idx and argmax_val [n_logits] */
@@ -51,11 +52,12 @@ struct model {
     struct package *package;
     struct pool *pool;
     bool owns_pool;
-    const struct kernels *kernels;
+    const struct backend *backend;
+    struct backend_package *shared; /* by all functions */
+    const char *device;             /* what computes: "avx512" */
     struct model_part embeddings, head, *chunks;
     int n_chunks;
-    struct stop stop;                       /* asked by all plans and runs */
-    struct engine_state_forms *state_forms; /* of the states that the chunks share */
+    struct stop stop; /* asked by all functions and runs */
     /* The only chunk takes token ids and gives logits; embeddings and head are empty, hidden_size is 0. */
     bool is_monolithic;
     int64_t context_length; /* positions that can be used */
@@ -68,7 +70,7 @@ struct model {
     bool prefill_gives_last; /* prefill returns the last token's final row */
     /* First position of the rotating functions: what they leave can't be rewound; INT64_MAX: there are none. */
     int64_t rotate_from;
-    enum engine_precision precision;
+    enum model_precision precision;
     /* Recurrent states or windowed caches (whatever meta.yaml says: a state that is no cache of the whole context):
      * positions from once_from on are computed once and in order, never rewound but by a snapshot. 0: all positions;
      * rotate_from with rotating functions; INT64_MAX: plain caches. */

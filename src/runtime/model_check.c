@@ -82,7 +82,7 @@ static const struct mil_var *short_cache(const struct model *m, int i, int64_t n
     for (int k = 0; f && k < f->n_inputs; k++) {
         const struct mil_type *t = f->inputs[k]->type;
         if (t->kind == MIL_TYPE_STATE && t->elem->rank == 4 && t->elem->dims[2] < n &&
-            !engine_state_is_recurrent(m->state_forms, f->inputs[k]->name))
+            !m->backend->state_is_recurrent(m->shared, f->inputs[k]->name))
             return f->inputs[k];
     }
     return NULL;
@@ -92,20 +92,21 @@ static const struct mil_var *short_cache(const struct model *m, int i, int64_t n
 static bool try_position(const struct model *m, int i, const struct mil_var *cache, int64_t position,
                          struct err *e)
 {
-    const struct engine_plan *p = m->chunks[i].plans[MODEL_INFER];
-    struct engine_state *state = engine_state_new();
-    struct engine_run *run = NULL;
+    const struct backend *b = m->backend;
+    const struct backend_function *f = m->chunks[i].functions[MODEL_INFER];
+    struct backend_states *states = b->states_new(m->shared);
+    struct backend_run *run = NULL;
     struct err why = {0};
-    bool ok = engine_run_new(&run, p, pool_threads(m->pool), e) && engine_state_add(state, p, e);
-    for (int k = 0; ok && k < engine_plan_inputs(p); k++) {
-        const struct engine_port *port = engine_plan_input(p, k);
+    bool ok = b->run_open(&run, f, m->pool, &m->stop, e) && b->states_add(states, f, e);
+    for (int k = 0; ok && k < f->n_inputs; k++) {
+        const struct backend_port *port = &f->inputs[k];
         bool is_position =
             strcmp(port->name, PORT_POSITION_IDS) == 0 || strcmp(port->name, PORT_CURRENT_POS) == 0;
-        memset(engine_input(run, k), 0, 4 * (size_t)port->n_elems);
+        memset(b->run_input(run, k), 0, 4 * (size_t)port->n_elems);
         for (int64_t j = 0; is_position && j < port->n_elems; j++)
-            ((int32_t *)engine_input(run, k))[j] = (int32_t)position;
+            ((int32_t *)b->run_input(run, k))[j] = (int32_t)position;
     }
-    if (ok && !engine_execute(run, state, m->pool, &why)) {
+    if (ok && !b->run_execute(run, states, &why)) {
         ok = false;
         if (why.code == ERR_FAILED)
             err_set(e, ERR_FORMAT,
@@ -116,8 +117,9 @@ static bool try_position(const struct model *m, int i, const struct mil_var *cac
         else /* stopped: nothing is known of the package */
             *e = why;
     }
-    engine_run_free(run);
-    engine_state_free(state);
+    if (run)
+        b->run_close(run);
+    b->states_free(states);
     return ok;
 }
 

@@ -4,9 +4,9 @@
 
 #include "runtime/model.h"
 
-/* Before planning: the chunk's functions also return the residual stream behind each layer that can be told. */
+/* Before functions are made of it: the chunk's functions also return the residual stream behind each layer that can be told. */
 void model_add_watches(struct mil_model *mil);
-/* After planning: which output is which layer's. */
+/* After that: which output is which layer's. */
 void model_find_watches(const struct model *m, struct model_part *part, bool is_last);
 
 /* Chunk i's file says which chunk and layers it holds; another one's is ERR_FORMAT. The chunks before it are open. */

@@ -53,7 +53,10 @@ static bool out_of_range(const char *name, double v, const char *range, struct e
 bool sampler_new(struct sampler **out, const struct sampler_options *o, int64_t vocab_size,
                  const struct kernels *k, struct err *e)
 {
+    const char *why = "";
     *out = NULL;
+    if (!k && !(k = kernel_select(&why)))
+        return err_set(e, ERR_USAGE, "%s", why);
     if (!(o->temperature >= 0 && o->temperature <= SAMPLING_TEMPERATURE_MAX))
         return out_of_range("temperature", o->temperature, "0 to 100", e);
     if (!(o->top_p > 0 && o->top_p <= 1))

@@ -9,7 +9,7 @@
 #define MILKIT_RUNTIME_SAMPLER_H
 
 #include "base/mem.h"
-#include "engine/engine.h"
+#include "kernel/kernel.h"
 #include "format/sampling.h"
 
 struct sampler_options {
@@ -38,7 +38,7 @@ struct sampler_options sampler_recommended(const struct recommended_sampling *r)
 bool sampler_looks_beyond_best(const struct sampler_options *o);
 
 struct sampler;
-/* Checks the ranges (ERR_USAGE). */
+/* Checks the ranges (ERR_USAGE). k NULL: the kernels of this processor. */
 bool sampler_new(struct sampler **out, const struct sampler_options *o, int64_t vocab_size,
                  const struct kernels *k, struct err *e) MUST_CHECK;
 void sampler_free(struct sampler *s); /* accepts NULL */

@@ -5,13 +5,10 @@
 #include "format/contract.h"
 #include "runtime/session_int.h"
 
-static bool open_run(const struct session *s, struct engine_run **out, const struct engine_plan *plan,
+static bool open_run(const struct session *s, struct backend_run **out, const struct backend_function *f,
                      struct err *e)
 {
-    if (!engine_run_new(out, plan, pool_threads(s->model->pool), e))
-        return false;
-    engine_run_set_stop(*out, &s->stop);
-    return true;
+    return s->model->backend->run_open(out, f, s->model->pool, &s->stop, e);
 }
 
 /* A function's runs of all chunks on the lane's buffers. first, per_layer: rows of the embeddings, or the ids. */
@@ -19,16 +16,17 @@ static bool runs_open(struct session *s, struct lane *l, struct lane_runs *r, en
                       const void *first, const void *per_layer, struct err *e)
 {
     struct model *m = s->model;
+    const struct backend *b = m->backend;
     const void *hidden = first;
     r->i_last_output = -1;
-    if (!m->chunks[0].plans[f])
+    if (!m->chunks[0].functions[f])
         return true;
     r->chunks = xcalloc((size_t)m->n_chunks, sizeof *r->chunks);
     for (int i = 0; i < m->n_chunks; i++) {
-        const struct engine_plan *p = m->chunks[i].plans[f];
-        if (!open_run(s, &r->chunks[i], p, e) || !engine_state_add(s->state, p, e))
+        const struct backend_function *p = m->chunks[i].functions[f];
+        if (!open_run(s, &r->chunks[i], p, e) || !b->states_add(s->states, p, e))
             return false;
-        struct engine_run *run = r->chunks[i];
+        struct backend_run *run = r->chunks[i];
         const struct {
             const char *name;
             const void *data;
@@ -39,14 +37,14 @@ static bool runs_open(struct session *s, struct lane *l, struct lane_runs *r, en
                       {PORT_CURRENT_POS, l->current_pos},
                       {PORT_UPDATE_MASK, l->update_mask}};
         for (size_t k = 0; k < sizeof inputs / sizeof *inputs; k++) {
-            int at = engine_plan_find_input(p, inputs[k].name);
+            int at = backend_find_input(p, inputs[k].name);
             if (inputs[k].data && at >= 0)
-                engine_bind_input(run, at, inputs[k].data);
+                b->run_bind_input(run, at, inputs[k].data);
         }
         if (m->is_monolithic)
             continue;
-        r->i_last_output = engine_plan_find_output(p, PORT_OUTPUT_HIDDEN_STATES);
-        hidden = engine_output(run, r->i_last_output);
+        r->i_last_output = backend_find_output(p, PORT_OUTPUT_HIDDEN_STATES);
+        hidden = b->run_output(run, r->i_last_output);
     }
     return true;
 }
@@ -54,7 +52,7 @@ static bool runs_open(struct session *s, struct lane *l, struct lane_runs *r, en
 static bool takes_update_mask(const struct model *m, enum model_function f)
 {
     for (int i = 0; i < m->n_chunks; i++)
-        if (m->chunks[i].plans[f] && engine_plan_find_input(m->chunks[i].plans[f], PORT_UPDATE_MASK) >= 0)
+        if (m->chunks[i].functions[f] && backend_find_input(m->chunks[i].functions[f], PORT_UPDATE_MASK) >= 0)
             return true;
     return false;
 }
@@ -62,6 +60,7 @@ static bool takes_update_mask(const struct model *m, enum model_function f)
 static bool lane_open(struct session *s, struct lane *l, bool prefill, struct err *e)
 {
     struct model *m = s->model;
+    const struct backend *b = m->backend;
     enum model_function plain = prefill ? MODEL_PREFILL : MODEL_INFER,
                         rotating = prefill ? MODEL_PREFILL_ROTATE : MODEL_INFER_ROTATE;
     const void *per_layer = NULL;
@@ -83,30 +82,30 @@ static bool lane_open(struct session *s, struct lane *l, bool prefill, struct er
     if (m->is_monolithic) {
         l->ids = xcalloc((size_t)l->n_tokens, sizeof *l->ids);
     } else {
-        const struct engine_plan *embed = m->embeddings.plans[plain];
+        const struct backend_function *embed = m->embeddings.functions[plain];
         if (!open_run(s, &l->embeddings, embed, e))
             return false;
-        l->ids = engine_input(l->embeddings, engine_plan_find_input(embed, PORT_INPUT_IDS));
-        l->hidden = engine_output(l->embeddings, engine_plan_find_output(embed, PORT_HIDDEN_STATES));
+        l->ids = b->run_input(l->embeddings, backend_find_input(embed, PORT_INPUT_IDS));
+        l->hidden = b->run_output(l->embeddings, backend_find_output(embed, PORT_HIDDEN_STATES));
         if (m->per_layer_width > 0)
-            per_layer = engine_output(l->embeddings, engine_plan_find_output(embed, PORT_PER_LAYER_INPUTS));
+            per_layer = b->run_output(l->embeddings, backend_find_output(embed, PORT_PER_LAYER_INPUTS));
     }
     const void *first = m->is_monolithic ? (const void *)l->ids : l->hidden;
     return runs_open(s, l, &l->plain, plain, first, per_layer, e) &&
            runs_open(s, l, &l->rotating, rotating, first, per_layer, e);
 }
 
-static void lane_close(struct lane *l, int n_chunks)
+static void lane_close(const struct model *m, struct lane *l)
 {
     struct lane_runs *runs[2] = {&l->plain, &l->rotating};
     for (int k = 0; k < 2; k++) {
-        for (int i = 0; runs[k]->chunks && i < n_chunks; i++)
-            engine_run_free(runs[k]->chunks[i]);
+        for (int i = 0; runs[k]->chunks && i < m->n_chunks; i++)
+            m->backend->run_close(runs[k]->chunks[i]);
         free(runs[k]->chunks);
     }
     if (!l->embeddings)
         free(l->ids);
-    engine_run_free(l->embeddings);
+    m->backend->run_close(l->embeddings);
     free(l->positions);
     free(l->current_pos);
     mem_free(l->mask);
@@ -122,15 +121,15 @@ bool session_new(struct session **out, struct model *m, struct err *e)
     s->stop = m->stop;
     s->snapshot_bytes_max = (uint64_t)256 << 20;
     s->snapshot_tokens = 256;
-    s->state = engine_state_new();
+    s->states = m->backend->states_new(m->shared);
     s->tokens = xcalloc((size_t)m->context_length, sizeof *s->tokens);
     s->logits = xcalloc((size_t)m->vocab_size, sizeof *s->logits);
     if (!lane_open(s, &s->infer, false, e) || (m->has_prefill && !lane_open(s, &s->prefill, true, e)))
         goto done;
     if (!m->is_monolithic) {
-        if (!open_run(s, &s->head, m->head.plans[MODEL_INFER], e))
+        if (!open_run(s, &s->head, m->head.functions[MODEL_INFER], e))
             goto done;
-        s->i_head_input = engine_plan_find_input(m->head.plans[MODEL_INFER], PORT_HIDDEN_STATES);
+        s->i_head_input = backend_find_input(m->head.functions[MODEL_INFER], PORT_HIDDEN_STATES);
     }
     *out = s;
     s = NULL;
@@ -144,11 +143,11 @@ void session_free(struct session *s)
 {
     if (!s)
         return;
-    lane_close(&s->infer, s->model->n_chunks);
-    lane_close(&s->prefill, s->model->n_chunks);
-    engine_run_free(s->head);
+    lane_close(s->model, &s->infer);
+    lane_close(s->model, &s->prefill);
+    s->model->backend->run_close(s->head);
     snapshot_drop_all(s);
-    engine_state_free(s->state);
+    s->model->backend->states_free(s->states);
     free(s->tokens);
     free(s->logits);
     free(s);
@@ -162,7 +161,7 @@ void session_set_stop(struct session *s, const atomic_int *flag, const atomic_in
 
 void session_reset(struct session *s)
 {
-    engine_state_clear(s->state);
+    s->model->backend->states_clear(s->states);
     s->n = 0;
     s->has_logits = false;
     snapshot_drop_all(s);
@@ -195,9 +194,20 @@ const float *session_logits(const struct session *s)
     return s->logits;
 }
 
-struct engine_state *session_state(struct session *s)
+const struct backend_states *session_states(const struct session *s)
 {
-    return s->state;
+    return s->states;
+}
+
+const struct backend_state *session_find_state(const struct session *s, const char *name)
+{
+    int i = backend_find_state(s->states, name);
+    return i < 0 ? NULL : &s->states->list[i];
+}
+
+void session_read_state(const struct session *s, const struct backend_state *state, f16 *dst)
+{
+    s->model->backend->state_get(s->states, (int)(state - s->states->list), dst);
 }
 
 void session_watch(struct session *s, session_watch_fn fn, void *context)
@@ -246,11 +256,11 @@ static void show_rows(const struct session *s, const struct lane *l)
         for (int k = 0; k < m->chunks[i].n_watches; k++) {
             const struct model_watch *w = &m->chunks[i].watches[k];
             s->watch(s->watch_context, w->layer, s->n, l->n_tokens,
-                     engine_output(l->newest->chunks[i], w->outputs[f]));
+                     m->backend->run_output(l->newest->chunks[i], w->outputs[f]));
         }
     if (!prefill || m->prefill_gives_last)
         s->watch(s->watch_context, SESSION_FINAL_NORM, s->n + l->n_tokens - 1, 1,
-                 engine_output(l->newest->chunks[m->n_chunks - 1], l->newest->i_last_output));
+                 m->backend->run_output(l->newest->chunks[m->n_chunks - 1], l->newest->i_last_output));
 }
 
 /* After a chunk has failed the states of those before it have moved on, and perhaps a part of its own. Rows of plain
@@ -277,10 +287,10 @@ static bool lane_call(struct session *s, struct lane *l, const int32_t *tokens, 
     fill_mask(l, m->mask_length, s->n);
     if (l->update_mask)
         fill_update_mask(l, m->mask_length, s->n);
-    if (l->embeddings && !engine_execute(l->embeddings, NULL, m->pool, e))
+    if (l->embeddings && !m->backend->run_execute(l->embeddings, NULL, e))
         return err_wrap(e, "tokens at position %lld", (long long)s->n);
     for (int i = 0; i < m->n_chunks; i++)
-        if (!engine_execute(l->newest->chunks[i], s->state, m->pool, e))
+        if (!m->backend->run_execute(l->newest->chunks[i], s->states, e))
             return lane_failed(s, i, e);
     if (s->watch)
         show_rows(s, l);
@@ -293,13 +303,13 @@ static bool lane_call(struct session *s, struct lane *l, const int32_t *tokens, 
 }
 
 /* The best token of each part of the vocabulary keeps its value; of the others nothing is known. */
-static bool take_best(struct session *s, struct engine_run *run, const struct model_logits *from,
+static bool take_best(struct session *s, struct backend_run *run, const struct model_logits *from,
                       struct err *e)
 {
     const struct model *m = s->model;
-    engine_round_output(run, from->value);
-    const int32_t *index = engine_output(run, from->index);
-    const float *value = engine_output(run, from->value);
+    m->backend->run_round_output(run, from->value);
+    const int32_t *index = m->backend->run_output(run, from->index);
+    const float *value = m->backend->run_output(run, from->value);
     for (int64_t i = 0; i < m->vocab_size; i++)
         s->logits[i] = -INFINITY;
     for (int k = 0; k < m->n_logits; k++) {
@@ -319,19 +329,20 @@ static bool take_best(struct session *s, struct engine_run *run, const struct mo
 static bool run_head(struct session *s, const struct lane *l, struct err *e)
 {
     struct model *m = s->model;
-    struct engine_run *run = l->newest->chunks[m->n_chunks - 1];
+    struct backend_run *run = l->newest->chunks[m->n_chunks - 1];
     const struct model_logits *from = &m->logits[MODEL_INFER];
     if (m->is_monolithic) {
         from = &m->logits[l->newest == &l->rotating ? MODEL_INFER_ROTATE : MODEL_INFER];
     } else {
-        engine_bind_input(s->head, s->i_head_input, engine_output(run, l->newest->i_last_output));
+        m->backend->run_bind_input(s->head, s->i_head_input,
+                                   m->backend->run_output(run, l->newest->i_last_output));
         run = s->head;
-        if (!engine_execute(run, NULL, m->pool, e))
+        if (!m->backend->run_execute(run, NULL, e))
             return err_wrap(e, "LM head");
     }
     for (int i = 0; from->outputs && i < m->n_logits; i++) {
-        engine_round_output(run, from->outputs[i]);
-        memcpy(s->logits + m->part_begin[i], engine_output(run, from->outputs[i]),
+        m->backend->run_round_output(run, from->outputs[i]);
+        memcpy(s->logits + m->part_begin[i], m->backend->run_output(run, from->outputs[i]),
                sizeof *s->logits * (size_t)(m->part_begin[i + 1] - m->part_begin[i]));
     }
     if (!from->outputs && !take_best(s, run, from, e))
@@ -455,36 +466,37 @@ bool session_sync(struct session *s, const int32_t *tokens, size_t n, struct pro
 
 void session_measure(struct session *s)
 {
+    const struct backend *b = s->model->backend;
     struct lane *lanes[2] = {&s->infer, &s->prefill};
     for (int k = 0; k < 2; k++) {
         if (lanes[k]->embeddings)
-            engine_run_measure(lanes[k]->embeddings, true);
+            b->run_measure(lanes[k]->embeddings);
         for (int i = 0; i < s->model->n_chunks; i++) {
             if (lanes[k]->plain.chunks)
-                engine_run_measure(lanes[k]->plain.chunks[i], true);
+                b->run_measure(lanes[k]->plain.chunks[i]);
             if (lanes[k]->rotating.chunks)
-                engine_run_measure(lanes[k]->rotating.chunks[i], true);
+                b->run_measure(lanes[k]->rotating.chunks[i]);
         }
     }
     if (s->head)
-        engine_run_measure(s->head, true);
+        b->run_measure(s->head);
 }
 
-void session_each_plan(const struct session *s, bool prefill, session_plan_fn f, void *context)
+void session_each_function(const struct session *s, bool prefill, session_function_fn f, void *context)
 {
     const struct model *m = s->model;
     const struct lane *l = prefill ? &s->prefill : &s->infer;
     const struct lane_runs *runs[2] = {&l->plain, &l->rotating};
     const char *part = m->is_monolithic ? "model" : "chunk";
     if (l->embeddings)
-        f(context, "embeddings", 0, l->n_tokens, m->embeddings.plans[prefill ? MODEL_PREFILL : MODEL_INFER],
-          l->embeddings);
+        f(context, "embeddings", 0, l->n_tokens,
+          m->embeddings.functions[prefill ? MODEL_PREFILL : MODEL_INFER], l->embeddings);
     for (int k = 0; k < 2; k++)
         for (int i = 0; runs[k]->chunks && i < m->n_chunks; i++) {
             enum model_function function = k ? (prefill ? MODEL_PREFILL_ROTATE : MODEL_INFER_ROTATE)
                                              : (prefill ? MODEL_PREFILL : MODEL_INFER);
-            f(context, part, i, l->n_tokens, m->chunks[i].plans[function], runs[k]->chunks[i]);
+            f(context, part, i, l->n_tokens, m->chunks[i].functions[function], runs[k]->chunks[i]);
         }
     if (s->head)
-        f(context, "head", 0, 1, m->head.plans[MODEL_INFER], s->head);
+        f(context, "head", 0, 1, m->head.functions[MODEL_INFER], s->head);
 }

@@ -53,7 +53,11 @@ const int32_t *session_tokens(const struct session *s);
 bool session_has_logits(const struct session *s);
 /* [vocab_size] after the last token that was fed. */
 const float *session_logits(const struct session *s);
-struct engine_state *session_state(struct session *s);
+const struct backend_states *session_states(const struct session *s);
+/* The state of this name; NULL: the package has none. */
+const struct backend_state *session_find_state(const struct session *s, const char *name);
+/* The contents of one of session_states as declared, rounded where more is held. dst [n_elems]. */
+void session_read_state(const struct session *s, const struct backend_state *state, f16 *dst);
 /* Rows [n, hidden_size] of the residual stream of the tokens from `position` on, in the order of the calls: layer -1 is
  * the embeddings, 0 .. what a layer leaves (of a model opened with watch_layers), SESSION_FINAL_NORM the last
  * token's normed row, where the package returns it. */
@@ -62,11 +66,11 @@ typedef void (*session_watch_fn)(void *context, int64_t layer, int64_t position,
                                  const float *rows);
 /* fn NULL: nobody watches. */
 void session_watch(struct session *s, session_watch_fn fn, void *context);
-/* Measures the steps of all plans from now on. */
+/* Measures the steps of all functions from now on. Only where the backend tells plans. */
 void session_measure(struct session *s);
-/* Calls f for each plan of infer or of prefill, in the order of a call. part: "embeddings", "chunk", "head", or "model" for all of these; i_chunk from 0 on; measured holds the times of session_measure. */
-typedef void (*session_plan_fn)(void *context, const char *part, int i_chunk, int64_t n_tokens,
-                                const struct engine_plan *p, const struct engine_run *measured);
-void session_each_plan(const struct session *s, bool prefill, session_plan_fn f, void *context);
+/* Calls f for each function of infer or of prefill, in the order of a call. part: "embeddings", "chunk", "head", or "model" for all of these; i_chunk from 0 on; measured holds the times of session_measure. */
+typedef void (*session_function_fn)(void *context, const char *part, int i_chunk, int64_t n_tokens,
+                                    const struct backend_function *fn, const struct backend_run *measured);
+void session_each_function(const struct session *s, bool prefill, session_function_fn f, void *context);
 
 #endif

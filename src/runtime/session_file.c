@@ -2,7 +2,7 @@
  *
  * 8 bytes "MKSNAP3\n", u64 header bytes (all numbers little endian); header: 16 bytes identity of the programs, 16 of the
  * weights, u64 tokens, u64 position (at most tokens), u64 logits at the position (0 or the vocabulary), u64 snapshots,
- * u64 precision (enum engine_precision), u64 states; per state, in the order of their names, u64 bytes of the name, name,
+ * u64 precision (enum model_precision), u64 states; per state, in the order of their names, u64 bytes of the name, name,
  * u64 type (2: fp16, 4: float32, 0: nothing is kept), u64 elements. Behind the header:
  *   tokens (int32), logits (float32);
  *   per state its data: of full-length caches the rows of the tokens, of each plane; of others everything;
@@ -27,17 +27,17 @@ enum {
 
 static int by_state_name(const void *a, const void *b)
 {
-    const struct engine_state_entry *const *p = a, *const *q = b;
+    const struct backend_state *const *p = a, *const *q = b;
     return strcmp((*p)->name, (*q)->name);
 }
 
 /* Heap array of all states: the two forms of a package list them in different orders. */
-static const struct engine_state_entry **states_in_order(const struct session *s)
+static const struct backend_state **states_in_order(const struct session *s)
 {
-    int n = engine_state_count(s->state);
-    const struct engine_state_entry **list = xcalloc((size_t)n + 1, sizeof *list);
+    int n = s->states->n;
+    const struct backend_state **list = xcalloc((size_t)n + 1, sizeof *list);
     for (int i = 0; i < n; i++)
-        list[i] = engine_state_get(s->state, i);
+        list[i] = &s->states->list[i];
     qsort(list, (size_t)n, sizeof *list, by_state_name);
     return list;
 }
@@ -56,11 +56,17 @@ static size_t logits_bytes(const struct session *s, bool has_logits)
     return has_logits ? sizeof(float) * (size_t)s->model->vocab_size : 0;
 }
 
-/* What of a state stands in a file that knows n_tokens. */
-static size_t kept_bytes(const struct session *s, const struct engine_state_entry *entry, size_t n_tokens)
+/* Parts of a state in each of which the first rows are kept: planes of a full-length cache. */
+static size_t planes_of(const struct session *s, const struct backend_state *state)
 {
-    size_t bytes = state_bytes(entry);
-    return state_is_full_length(s, entry) ? bytes / (size_t)entry->dims[2] * n_tokens : bytes;
+    return state_is_full_length(s, state) ? (size_t)(state->dims[0] * state->dims[1]) : 1;
+}
+
+/* What of a state stands in a file that knows n_tokens. */
+static size_t kept_bytes(const struct session *s, const struct backend_state *state, size_t n_tokens)
+{
+    size_t bytes = backend_state_bytes(state);
+    return state_is_full_length(s, state) ? bytes / (size_t)state->dims[2] * n_tokens : bytes;
 }
 
 /* --- header --- */
@@ -76,7 +82,7 @@ static bool put_header(struct session *s, struct buf *b, struct err *e)
     if (!s->has_identity && !model_identify(s->model, &s->identity, e))
         return false;
     s->has_identity = true;
-    const struct engine_state_entry **states = states_in_order(s);
+    const struct backend_state **states = states_in_order(s);
     uint64_t n_snapshots = 0;
     for (const struct snapshot *p = s->snapshots; p; p = p->next)
         n_snapshots++;
@@ -87,13 +93,13 @@ static bool put_header(struct session *s, struct buf *b, struct err *e)
     put_u64(b, s->has_logits ? (uint64_t)s->model->vocab_size : 0);
     put_u64(b, n_snapshots);
     put_u64(b, (uint64_t)s->model->precision);
-    put_u64(b, (uint64_t)engine_state_count(s->state));
-    for (int i = 0; i < engine_state_count(s->state); i++) {
-        const struct engine_state_entry *entry = states[i];
-        put_u64(b, strlen(entry->name));
-        buf_puts(b, entry->name);
-        put_u64(b, entry->f16_data ? 2 : entry->f32_data ? 4 : 0);
-        put_u64(b, (uint64_t)entry->n_elems);
+    put_u64(b, (uint64_t)s->states->n);
+    for (int i = 0; i < s->states->n; i++) {
+        const struct backend_state *state = states[i];
+        put_u64(b, strlen(state->name));
+        buf_puts(b, state->name);
+        put_u64(b, (uint64_t)state->elem_bytes);
+        put_u64(b, (uint64_t)state->n_elems);
     }
     free(states);
     return !b->failed || err_set(e, ERR_LIMIT, "a package with too many states for a file");
@@ -116,23 +122,30 @@ static void put(struct writer *w, const void *data, size_t n)
     w->ok = out_file_write(w->file, data, n, w->e);
 }
 
-static void put_state(struct writer *w, const struct session *s, const struct engine_state_entry *entry,
+/* n bytes of a state from `first` on. */
+static void put_bytes(struct writer *w, const struct session *s, const struct backend_state *state,
+                      size_t first, size_t n)
+{
+    char part[16384];
+    for (size_t at = 0, take; at < n && w->ok; at += take) {
+        take = n - at < sizeof part ? n - at : sizeof part;
+        s->model->backend->state_read(s->states, (int)(state - s->states->list), first + at, take, part);
+        put(w, part, take);
+    }
+}
+
+static void put_state(struct writer *w, const struct session *s, const struct backend_state *state,
                       size_t n_tokens)
 {
-    const uint8_t *data = state_memory(entry);
-    size_t kept = kept_bytes(s, entry, n_tokens);
-    if (!state_is_full_length(s, entry)) {
-        put(w, data, kept);
-        return;
-    }
-    size_t n_planes = (size_t)(entry->dims[0] * entry->dims[1]), plane = state_bytes(entry) / n_planes;
+    size_t kept = kept_bytes(s, state, n_tokens), n_planes = planes_of(s, state),
+           plane = backend_state_bytes(state) / n_planes;
     for (size_t i = 0; i < n_planes; i++)
-        put(w, data + i * plane, kept / n_planes);
+        put_bytes(w, s, state, i * plane, kept / n_planes);
 }
 
 static void put_snapshot(struct writer *w, const struct session *s, const struct snapshot *p)
 {
-    const struct engine_state_entry **states = states_in_order(s);
+    const struct backend_state **states = states_in_order(s);
     struct buf numbers;
     buf_init(&numbers, 64);
     put_u64(&numbers, (uint64_t)p->n);
@@ -140,9 +153,8 @@ static void put_snapshot(struct writer *w, const struct session *s, const struct
     put(w, numbers.p, numbers.n);
     put(w, p->logits, logits_bytes(s, p->has_logits));
     for (int i = 0; i < p->n_states; i++)
-        for (int k = 0; k < p->n_states; k++)
-            if (engine_state_get(s->state, k) == states[i] && p->states[k])
-                put(w, p->states[k], state_bytes(states[i]));
+        if (p->states[states[i] - s->states->list])
+            put(w, p->states[states[i] - s->states->list], backend_state_bytes(states[i]));
     buf_fini(&numbers);
     free(states);
 }
@@ -153,7 +165,7 @@ bool session_save(struct session *s, const char *path, struct err *e)
     struct buf header, begin;
     XXH128_canonical_t checksum;
     size_t n_tokens = (size_t)known_tokens(s);
-    const struct engine_state_entry **states = states_in_order(s);
+    const struct backend_state **states = states_in_order(s);
     buf_init(&header, HEADER_BYTES_MAX);
     buf_init(&begin, 64);
     if (!put_header(s, &header, e) || !out_file_open(&w.file, path, true, e))
@@ -168,7 +180,7 @@ bool session_save(struct session *s, const char *path, struct err *e)
     put(&w, header.p, header.n);
     put(&w, s->tokens, sizeof *s->tokens * n_tokens);
     put(&w, s->logits, logits_bytes(s, s->has_logits));
-    for (int i = 0; i < engine_state_count(s->state); i++)
+    for (int i = 0; i < s->states->n; i++)
         put_state(&w, s, states[i], n_tokens);
     for (const struct snapshot *p = s->snapshots; p; p = p->next)
         put_snapshot(&w, s, p);
@@ -202,9 +214,9 @@ struct contents {
 static size_t snapshot_state_bytes(const struct session *s)
 {
     size_t bytes = 0;
-    for (int i = 0; i < engine_state_count(s->state); i++) {
-        const struct engine_state_entry *entry = engine_state_get(s->state, i);
-        bytes += state_is_full_length(s, entry) ? 0 : state_bytes(entry);
+    for (int i = 0; i < s->states->n; i++) {
+        const struct backend_state *state = &s->states->list[i];
+        bytes += state_is_full_length(s, state) ? 0 : backend_state_bytes(state);
     }
     return bytes;
 }
@@ -270,8 +282,8 @@ static bool find_contents(const struct session *s, const struct map_file *map, s
     const uint8_t *end = map->data + map->bytes - CHECKSUM_BYTES;
     size_t vocab = (size_t)s->model->vocab_size, one = 16 + snapshot_state_bytes(s);
     size_t n = 4 * c->n_logits, i = 0;
-    for (int k = 0; k < engine_state_count(s->state); k++)
-        n += kept_bytes(s, engine_state_get(s->state, k), c->n_tokens);
+    for (int k = 0; k < s->states->n; k++)
+        n += kept_bytes(s, &s->states->list[k], c->n_tokens);
     c->logits = c->tokens + 4 * c->n_tokens;
     c->states = c->logits + 4 * c->n_logits;
     if (n > (size_t)(end - c->logits))
@@ -295,19 +307,24 @@ static bool find_contents(const struct session *s, const struct map_file *map, s
     return at == end || err_set(e, ERR_FORMAT, "%s: %zu bytes too many", c->path, (size_t)(end - at));
 }
 
+static void put_back(struct session *s, const struct backend_state *state, size_t first, size_t n,
+                     const uint8_t *data)
+{
+    s->model->backend->state_write(s->states, (int)(state - s->states->list), first, n, data);
+}
+
 static void take_snapshot(struct session *s, const uint8_t *at)
 {
-    const struct engine_state_entry **states = states_in_order(s);
+    const struct backend_state **states = states_in_order(s);
     size_t n_logits = (size_t)load_le(at + 8, 8);
     s->n = (int64_t)load_le(at, 8);
     s->has_logits = n_logits != 0;
     at += 16;
     memcpy(s->logits, at, sizeof *s->logits * n_logits);
     at += sizeof *s->logits * n_logits;
-    for (int i = 0; i < engine_state_count(s->state); i++) {
-        size_t bytes = state_is_full_length(s, states[i]) ? 0 : state_bytes(states[i]);
-        if (bytes > 0)
-            memcpy(state_memory(states[i]), at, bytes);
+    for (int i = 0; i < s->states->n; i++) {
+        size_t bytes = state_is_full_length(s, states[i]) ? 0 : backend_state_bytes(states[i]);
+        put_back(s, states[i], 0, bytes, at);
         at += bytes;
     }
     free(states);
@@ -316,16 +333,13 @@ static void take_snapshot(struct session *s, const uint8_t *at)
 
 static void take_states(struct session *s, const struct contents *c)
 {
-    const struct engine_state_entry **states = states_in_order(s);
+    const struct backend_state **states = states_in_order(s);
     const uint8_t *at = c->states;
-    for (int i = 0; i < engine_state_count(s->state); i++) {
+    for (int i = 0; i < s->states->n; i++) {
         size_t kept = kept_bytes(s, states[i], c->n_tokens);
-        size_t n_planes =
-            state_is_full_length(s, states[i]) ? (size_t)(states[i]->dims[0] * states[i]->dims[1]) : 1;
-        size_t plane = state_bytes(states[i]) / n_planes;
+        size_t n_planes = planes_of(s, states[i]), plane = backend_state_bytes(states[i]) / n_planes;
         for (size_t k = 0; k < n_planes && kept > 0; k++)
-            memcpy((uint8_t *)state_memory(states[i]) + k * plane, at + k * (kept / n_planes),
-                   kept / n_planes);
+            put_back(s, states[i], k * plane, kept / n_planes, at + k * (kept / n_planes));
         at += kept;
     }
     free(states);

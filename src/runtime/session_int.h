@@ -7,14 +7,14 @@
 
 /* The chunks' runs of one function, wired from one to the next. */
 struct lane_runs {
-    struct engine_run **chunks; /* [n_chunks]; NULL: the package has no such function */
-    int i_last_output;          /* of the last chunk: output_hidden_states; -1 in a monolithic model */
+    struct backend_run **chunks; /* [n_chunks]; NULL: the package has no such function */
+    int i_last_output;           /* of the last chunk: output_hidden_states; -1 in a monolithic model */
 };
 
 /* What calls of one number of tokens share, and the runs of the functions that take it. */
 struct lane {
-    int64_t n_tokens;              /* 1 or the batch size */
-    struct engine_run *embeddings; /* NULL in a monolithic package */
+    int64_t n_tokens;               /* 1 or the batch size */
+    struct backend_run *embeddings; /* NULL in a monolithic package */
     struct lane_runs plain, rotating;
     const struct lane_runs *newest; /* those of the newest call */
     int32_t *ids, *positions,
@@ -28,9 +28,9 @@ struct lane {
 
 struct session {
     struct model *model;
-    struct engine_state *state;
+    struct backend_states *states;
     struct lane infer, prefill;
-    struct engine_run *head; /* NULL in a monolithic package */
+    struct backend_run *head; /* NULL in a monolithic package */
     int i_head_input;
     struct stop stop; /* the model's, or with the flags of session_set_stop; asked by all runs */
     float *logits;    /* [vocab_size] */
@@ -59,11 +59,8 @@ struct snapshot {
     void **states; /* NULL for full-length caches */
 };
 
-/* Of a state as it is held; 0 and NULL where nobody looks at it. */
-size_t state_bytes(const struct engine_state_entry *s);
-void *state_memory(const struct engine_state_entry *s);
 /* A cache whose rows before a position stay what they are when later positions are written. */
-bool state_is_full_length(const struct session *s, const struct engine_state_entry *entry);
+bool state_is_full_length(const struct session *s, const struct backend_state *state);
 
 /* Takes a snapshot at the current position (none when one is there); old ones go when memory is over the limit. */
 void snapshot_take(struct session *s);

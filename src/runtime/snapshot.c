@@ -3,25 +3,13 @@
 #include <string.h>
 #include "runtime/session_int.h"
 
-size_t state_bytes(const struct engine_state_entry *s)
-{
-    return s->f16_data   ? (size_t)s->n_elems * sizeof(f16)
-           : s->f32_data ? (size_t)s->n_elems * sizeof(float)
-                         : 0;
-}
-
-void *state_memory(const struct engine_state_entry *s)
-{
-    return s->f16_data ? (void *)s->f16_data : (void *)s->f32_data;
-}
-
-/* A recurrent state can look like a cache by its shape, and ENGINE_FP16 does not know which are recurrent. */
-bool state_is_full_length(const struct session *s, const struct engine_state_entry *entry)
+/* A recurrent state can look like a cache by its shape, and PRECISION_FP16 does not know which are recurrent. */
+bool state_is_full_length(const struct session *s, const struct backend_state *state)
 {
     const struct model *m = s->model;
     bool is_cache =
-        !entry->is_recurrent && !(m->precision == ENGINE_FP16 && m->package->meta->recurrent_state);
-    return is_cache && state_bytes(entry) > 0 && model_is_full_cache(m, entry->rank, entry->dims);
+        !state->is_recurrent && !(m->precision == PRECISION_FP16 && m->package->meta->recurrent_state);
+    return is_cache && state->elem_bytes > 0 && model_is_full_cache(m, state->rank, state->dims);
 }
 
 static void snapshot_free(struct session *s, struct snapshot *p)
@@ -84,12 +72,13 @@ static void to_front(struct session *s, struct snapshot *p)
 static bool copy_states(const struct session *s, struct snapshot *p)
 {
     for (int i = 0; i < p->n_states; i++) {
-        const struct engine_state_entry *entry = engine_state_get(s->state, i);
-        if (state_is_full_length(s, entry) || state_bytes(entry) == 0)
+        const struct backend_state *state = &s->states->list[i];
+        size_t bytes = backend_state_bytes(state);
+        if (state_is_full_length(s, state) || bytes == 0)
             continue;
-        if (!(p->states[i] = mem_try_alloc(state_bytes(entry), NULL)))
+        if (!(p->states[i] = mem_try_alloc(bytes, NULL)))
             return false;
-        memcpy(p->states[i], state_memory(entry), state_bytes(entry));
+        s->model->backend->state_read(s->states, i, 0, bytes, p->states[i]);
     }
     return true;
 }
@@ -97,7 +86,7 @@ static bool copy_states(const struct session *s, struct snapshot *p)
 void snapshot_take(struct session *s)
 {
     uint64_t bytes = s->has_logits ? sizeof(float) * (uint64_t)s->model->vocab_size : 0;
-    int n_states = engine_state_count(s->state);
+    int n_states = s->states->n;
     for (struct snapshot *p = s->snapshots, *next; p; p = next) {
         next = p->next;
         if (p->n != s->n)
@@ -109,8 +98,8 @@ void snapshot_take(struct session *s)
         snapshot_free(s, p);
     }
     for (int i = 0; i < n_states; i++)
-        if (!state_is_full_length(s, engine_state_get(s->state, i)))
-            bytes += state_bytes(engine_state_get(s->state, i));
+        if (!state_is_full_length(s, &s->states->list[i]))
+            bytes += backend_state_bytes(&s->states->list[i]);
     if (bytes > s->snapshot_bytes_max)
         return;
     snapshot_make_room(s, bytes);
@@ -143,11 +132,10 @@ bool snapshot_restore(struct session *s, int64_t above, int64_t n, bool with_log
     if (!best)
         return false;
     to_front(s, best);
-    for (int i = 0; i < best->n_states; i++) {
-        struct engine_state_entry *entry = engine_state_get(s->state, i);
+    for (int i = 0; i < best->n_states; i++)
         if (best->states[i])
-            memcpy(state_memory(entry), best->states[i], state_bytes(entry));
-    }
+            s->model->backend->state_write(s->states, i, 0, backend_state_bytes(&s->states->list[i]),
+                                           best->states[i]);
     s->n = best->n;
     s->has_logits = best->has_logits;
     if (best->has_logits)

@@ -1,5 +1,5 @@
 /* Making the residual stream inside a chunk visible: the variables that milkit's converter names layers_N_output become
- * outputs of the program in memory, before it is planned. Packages of other converters show it at the borders of
+ * outputs of the program in memory, before functions are made of it. Packages of other converters show it at the borders of
  * their chunks alone, where com.anemll.layers says which layers a chunk has. */
 #include <limits.h>
 #include <stdlib.h>
@@ -59,11 +59,11 @@ static int64_t last_layer(const struct mil_model *mil)
 }
 
 /* An output [1, tokens, hidden]; others can't be a residual stream, whatever their name. */
-static bool has_rows(const struct engine_plan *p, int i, int64_t tokens, int64_t hidden)
+static bool has_rows(const struct backend_function *f, int i, int64_t tokens, int64_t hidden)
 {
     if (i < 0)
         return false;
-    const struct engine_port *port = engine_plan_output(p, i);
+    const struct backend_port *port = &f->outputs[i];
     return !port->is_int && port->rank == 3 && port->dims[0] == 1 && port->dims[1] == tokens &&
            port->dims[2] == hidden;
 }
@@ -72,9 +72,9 @@ static void add_watch(const struct model *m, struct model_part *part, int64_t la
 {
     struct model_watch w = {.layer = layer};
     for (int f = 0; f < MODEL_FUNCTIONS; f++) {
-        const struct engine_plan *p = part->plans[f];
+        const struct backend_function *p = part->functions[f];
         bool is_batch = f == MODEL_PREFILL || f == MODEL_PREFILL_ROTATE;
-        w.outputs[f] = p ? engine_plan_find_output(p, name) : -1;
+        w.outputs[f] = p ? backend_find_output(p, name) : -1;
         if (p && !has_rows(p, w.outputs[f], is_batch ? m->batch_size : 1, m->hidden_size))
             return;
     }
@@ -95,9 +95,9 @@ void model_find_watches(const struct model *m, struct model_part *part, bool is_
     int64_t border = last_layer(part->mil);
     if (!is_last && border >= 0)
         add_watch(m, part, border, PORT_OUTPUT_HIDDEN_STATES);
-    const struct engine_plan *infer = part->plans[MODEL_INFER];
-    for (int i = 0; i < engine_plan_outputs(infer); i++) {
-        const char *name = engine_plan_output(infer, i)->name;
+    const struct backend_function *infer = part->functions[MODEL_INFER];
+    for (int i = 0; i < infer->n_outputs; i++) {
+        const char *name = infer->outputs[i].name;
         int64_t layer = layer_of_name(name);
         if (layer >= 0)
             add_watch(m, part, layer, name);

@@ -16,8 +16,8 @@ struct moment {
 
 static inline struct moment moment_take(struct session *s, const struct model *m)
 {
-    struct engine_state *states = session_state(s);
-    struct moment t = {.position = session_position(s), .n_states = engine_state_count(states)};
+    const struct backend_states *states = session_states(s);
+    struct moment t = {.position = session_position(s), .n_states = states->n};
     t.logits_bytes = sizeof(float) * (size_t)m->vocab_size;
     t.logits = xmalloc(t.logits_bytes);
     memcpy(t.logits, session_logits(s), t.logits_bytes);
@@ -25,13 +25,11 @@ static inline struct moment moment_take(struct session *s, const struct model *m
     t.bytes = xcalloc((size_t)t.n_states, sizeof *t.bytes);
     t.states = xcalloc((size_t)t.n_states, sizeof *t.states);
     for (int i = 0; i < t.n_states; i++) {
-        const struct engine_state_entry *e = engine_state_get(states, i);
-        const void *data = e->f16_data ? (const void *)e->f16_data : (const void *)e->f32_data;
-        assert_non_null(data);
-        t.names[i] = xstrdup(e->name);
-        t.bytes[i] = (size_t)e->n_elems * (e->f16_data ? sizeof(f16) : sizeof(float));
+        t.names[i] = xstrdup(states->list[i].name);
+        t.bytes[i] = backend_state_bytes(&states->list[i]);
+        assert_true(t.bytes[i] > 0);
         t.states[i] = xmalloc(t.bytes[i]);
-        memcpy(t.states[i], data, t.bytes[i]);
+        m->backend->state_read(states, i, 0, t.bytes[i], t.states[i]);
     }
     return t;
 }

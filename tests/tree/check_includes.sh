@@ -13,6 +13,8 @@ done < <(tr '\n' ' ' <CMakeLists.txt | grep -oE 'milkit_folder\([^)$]*\)' |
     sed -E 's/^milkit_folder\(//; s/ +LIBS.*|\)$//; s/ USES / /; s/ +/ /g')
 # The only header of a folder that others may include.
 declare -A door=([engine]="engine.h")
+# Folders that only some files may include, and their names: what stands behind a seam.
+declare -A seam=([engine]="src/runtime/backend_engine.c")
 # Headers that the build makes, by the folder that may include them.
 declare -A generated=([mil]="coreml.pb-c.h")
 
@@ -50,10 +52,21 @@ for path in src/*/; do
             if [[ $name == *_int.h || $name == *_internal.h || ${name#*/} != "${door[$target]:-${name#*/}}" ]]; then
                 report "$where: an internal header of another folder"
             fi
+            if [ -n "${seam[$target]:-}" ] && [[ " ${seam[$target]} " != *" $file "* ]]; then
+                report "$where: $target is included by ${seam[$target]} alone"
+            fi
             if [[ " ${may[$folder]} " != *" $target "* ]]; then
                 report "$where: $folder may include only: ${may[$folder]:-nothing}"
             fi
         done < <(grep -nE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"' "$file" || true)
+        for target in "${!seam[@]}"; do
+            if [ "$folder" = "$target" ] || [[ " ${seam[$target]} " == *" $file "* ]]; then
+                continue
+            fi
+            while IFS=: read -r line text; do
+                report "$file:$line: a name of $target: $text"
+            done < <(grep -noE "\<${target}_[a-z]\w*|\<${target^^}_[A-Z]\w*" "$file" || true)
+        done
     done
 done
 

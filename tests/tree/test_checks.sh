@@ -54,7 +54,13 @@ includes 0 "0 violations"
 put src/cli/a.c '#include "engine/plan.h"'
 includes 1 'an internal header of another folder'
 put src/cli/a.c '#include "engine/engine.h"'
+includes 1 'engine is included by src/runtime/backend_engine.c alone'
+put src/runtime/backend_engine.c '#include "engine/engine.h"'
 includes 0 "0 violations"
+put src/measure/a.c 'int n = engine_state_count(s);'
+includes 1 'src/measure/a.c:1: a name of engine: engine_state_count'
+put src/cli/a.h 'int p = ENGINE_FP16, is_backend_engine_x;'
+includes 1 'a name of engine: ENGINE_FP16'
 put src/misc/a.c 'int x;'
 includes 1 'src/misc: CMakeLists.txt has no milkit_folder(misc)'
 put src/base/readme 'nothing'

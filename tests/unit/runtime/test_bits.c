@@ -2,6 +2,7 @@
 // labels: threads
 /* The promise about bits: prefill and infer, any number of threads, any number of chunks, either form of the package and
  * every instruction set give the same logits and the same cache, bit for bit. */
+#include "kernel/kernel.h"
 #include "packages.h"
 
 enum { BATCH = 16, CONTEXT = 80, LONGEST = 3 * BATCH + 5 };
@@ -34,7 +35,7 @@ static struct model *load(const char *name, const struct setting *x)
     assert_int_equal(setenv("MILKIT_CPU", x->level, 1), 0);
     struct model *m = package_load(&shape, x->n_threads);
     unsetenv("MILKIT_CPU");
-    assert_string_equal(m->kernels->name, x->level);
+    assert_string_equal(m->device, x->level);
     assert_int_equal(pool_threads(m->pool), x->n_threads);
     assert_int_equal(m->n_chunks, x->n_chunks);
     return m;
@@ -42,11 +43,11 @@ static struct model *load(const char *name, const struct setting *x)
 
 static f16 *copy_cache(struct session *s, int64_t *n)
 {
-    struct engine_state *states = session_state(s);
-    assert_int_equal(engine_state_count(states), 1);
-    const struct engine_state_entry *entry = engine_state_get(states, 0);
+    const struct backend_states *states = session_states(s);
+    assert_int_equal(states->n, 1);
+    const struct backend_state *entry = &states->list[0];
     f16 *copy = xmalloc(sizeof *copy * (size_t)entry->n_elems);
-    engine_state_read(entry, copy);
+    session_read_state(s, entry, copy);
     *n = entry->n_elems;
     return copy;
 }

@@ -5,6 +5,7 @@
  * The float side shares nothing with the fast path but fp16 packages, which other tests hold to published numbers: the
  * codes are expanded here, written as an fp16 checkpoint, converted without quantization and run op by op in float32.
  */
+#include "kernel/kernel.h"
 #include "sequential.h"
 #include "format/safetensors.h"
 #include "mil/ops.h"
@@ -39,7 +40,7 @@ struct run {
 };
 
 static struct run run_package(const char *path, const char *level, int n_threads, enum session_mode mode,
-                              enum engine_precision precision)
+                              enum model_precision precision)
 {
     struct model *m = NULL;
     struct session *s = NULL;
@@ -49,7 +50,7 @@ static struct run run_package(const char *path, const char *level, int n_threads
     ASSERT_OK(
         model_open(&m, path, &(struct model_options){.n_threads = n_threads, .precision = precision}, e));
     unsetenv("MILKIT_CPU");
-    assert_string_equal(m->kernels->name, level);
+    assert_string_equal(m->device, level);
     make_ids(ids, N, m->vocab_size, 5);
     ASSERT_OK(session_new(&s, m, e));
     r.rows = rows_feed(s, m, ids, N, mode);
@@ -69,7 +70,7 @@ static void run_free(struct run *r)
 static void compare_run(const struct run *truth, const char *path, const char *level, int n_threads,
                         enum session_mode mode, const char *what)
 {
-    struct run r = run_package(path, level, n_threads, mode, ENGINE_DEFAULT);
+    struct run r = run_package(path, level, n_threads, mode, PRECISION_DEFAULT);
     size_t bytes = sizeof(float) * (size_t)r.rows.vocab_size;
     for (size_t i = 0; i < r.rows.n; i++) {
         if (memcmp(rows_at(&truth->rows, r.rows.positions[i]), r.rows.logits + i * (size_t)r.rows.vocab_size,
@@ -250,7 +251,7 @@ static double compare_meant(const struct run *truth, const char *package, const 
     const struct quant_spec none = {.kind = QUANT_NONE};
     char *meant = write_meant(package, checkpoint),
          *dense = convert(meant, "dense", &none, CONVERT_MLMODELC, 1);
-    struct run r = run_package(dense, "scalar", 1, SESSION_INFER_ONLY, ENGINE_FP32);
+    struct run r = run_package(dense, "scalar", 1, SESSION_INFER_ONLY, PRECISION_FP32);
     double lowest = 1;
     for (size_t i = 0; i < r.rows.n; i++)
         lowest = fmin(lowest, row_cosine(truth->rows.logits + i * (size_t)r.rows.vocab_size,
@@ -269,7 +270,7 @@ static void check(const struct quant_spec *spec)
     char *package = convert(checkpoint, "package", spec, CONVERT_MLMODELC, 1);
     const char *best = NULL;
     quant_describe(what, spec);
-    struct run truth = run_package(package, "scalar", 1, SESSION_INFER_ONLY, ENGINE_DEFAULT);
+    struct run truth = run_package(package, "scalar", 1, SESSION_INFER_ONLY, PRECISION_DEFAULT);
     for (int i = 0; i < CPU_LEVELS; i++) {
         if (!kernel_table((enum cpu_level)i))
             continue;

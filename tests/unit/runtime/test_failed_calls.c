@@ -2,6 +2,7 @@
 // wraps: engine_execute
 /* Sessions after a call that failed half way: whichever program of a package fails, before or after it has moved its
  * states, the session's position says what it holds, and what comes next has the bits of a run without the failure. */
+#include "engine/engine.h"
 #include "runtime/session_int.h"
 #include "sequential.h"
 
@@ -40,8 +41,8 @@ static void assert_like(struct session *s, const struct model *m, const struct m
     if (memcmp(now.logits, want->logits, want->logits_bytes) != 0)
         fail_msg("%s, call %d failed: the logits differ", what, fail_at);
     for (int i = 0; i < now.n_states; i++) {
-        const struct engine_state_entry *entry = engine_state_get(session_state(s), i);
-        bool full = entry->f16_data && entry->rank == 4 && entry->dims[2] == CONTEXT;
+        const struct backend_state *entry = &session_states(s)->list[i];
+        bool full = entry->elem_bytes == 2 && entry->rank == 4 && entry->dims[2] == CONTEXT;
         size_t row = full ? (size_t)entry->dims[3] * sizeof(f16) : now.bytes[i],
                stride = full ? CONTEXT * row : row, size = full ? (size_t)now.position * row : row;
         for (size_t at = 0; at < now.bytes[i]; at += stride)

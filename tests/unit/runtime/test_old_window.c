@@ -206,12 +206,11 @@ static void test_logits(void **state)
 
 static f16 *read_local(struct session *s, int64_t dims[4])
 {
-    const struct engine_state_entry *entry =
-        engine_state_find(session_state(s), "model_model_kv_cache_local");
+    const struct backend_state *entry = session_find_state(s, "model_model_kv_cache_local");
     assert_non_null(entry);
     memcpy(dims, entry->dims, 4 * sizeof *dims);
     f16 *copy = xmalloc(sizeof *copy * (size_t)entry->n_elems);
-    engine_state_read(entry, copy);
+    session_read_state(s, entry, copy);
     return copy;
 }
 

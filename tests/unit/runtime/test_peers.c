@@ -5,7 +5,7 @@
 
 #define ANEMLL MILKIT_SHARED "/peer-packages/anemll"
 
-static struct model *peer_open(const char *name, enum engine_precision precision)
+static struct model *peer_open(const char *name, enum model_precision precision)
 {
     struct model *m = NULL;
     char *path = path_join(ANEMLL, name);
@@ -62,9 +62,9 @@ static void test_logits(void **state)
     SKIP_WITHOUT_SHARED();
     static const char *const names[] = {"qwen3-monolithic-lut4-ctx256", "qwen3-fp16-1c-ctx256"};
     static const struct {
-        enum engine_precision precision;
+        enum model_precision precision;
         double limit;
-    } precisions[] = {{ENGINE_FP32, 0.005}, {ENGINE_DEFAULT, 0.02}, {ENGINE_FP16, 0.1}};
+    } precisions[] = {{PRECISION_FP32, 0.005}, {PRECISION_DEFAULT, 0.02}, {PRECISION_FP16, 0.1}};
     for (int k = 0; k < 6; k++) {
         struct model *m = peer_open(names[k % 2], precisions[k / 2].precision);
         struct safetensors *golden = golden_open_in(ANEMLL, names[k % 2]);
@@ -94,7 +94,7 @@ static void test_best_of_parts(void **state)
 {
     (void)state;
     SKIP_WITHOUT_SHARED();
-    struct model *m = peer_open("qwen3-lut6-1c-ctx512-argmax", ENGINE_DEFAULT);
+    struct model *m = peer_open("qwen3-lut6-1c-ctx512-argmax", PRECISION_DEFAULT);
     struct safetensors *golden = golden_open_in(ANEMLL, "qwen3-lut6-1c-ctx512-argmax");
     struct session *s = NULL;
     int n_rows = 0, n_same = 0;

@@ -48,7 +48,7 @@ struct fixture {
     int32_t tokens[N];
 };
 
-static void setup(struct fixture *x, const struct peer *p, enum engine_precision precision, int n_threads)
+static void setup(struct fixture *x, const struct peer *p, enum model_precision precision, int n_threads)
 {
     char *folder = make(p);
     struct model_options o = {.n_threads = n_threads, .precision = precision};
@@ -113,9 +113,9 @@ static void test_one_by_one(void **state)
 {
     (void)state;
     static const struct {
-        enum engine_precision precision;
+        enum model_precision precision;
         double relative;
-    } precisions[] = {{ENGINE_DEFAULT, 0.001}, {ENGINE_FP32, 0.001}, {ENGINE_FP16, 0.01}};
+    } precisions[] = {{PRECISION_DEFAULT, 0.001}, {PRECISION_FP32, 0.001}, {PRECISION_FP16, 0.01}};
     struct peer_call calls[N];
     for (int i = 0; i < N; i++)
         calls[i] = (struct peer_call){i, 1};
@@ -161,9 +161,9 @@ static void test_prompts(void **state)
                 int n_calls = calls_of(0, begins[j], calls, p->window > 0);
                 n_calls += calls_of(begins[j], n - begins[j], calls + n_calls, p->window > 0);
                 if (n == begins[j] + 1)
-                    setup(&x, p, ENGINE_DEFAULT, 2);
+                    setup(&x, p, PRECISION_DEFAULT, 2);
                 else
-                    setup(&x, p, ENGINE_DEFAULT, 1);
+                    setup(&x, p, PRECISION_DEFAULT, 1);
                 double *want = reference_of(p, &x, calls, n_calls);
                 if (begins[j] > 0)
                     ASSERT_OK(session_feed(x.s, x.tokens, (size_t)begins[j], SESSION_CONTRACT, NULL, NULL,
@@ -190,7 +190,7 @@ static void test_bits(void **state)
         for (int k = 0; k < 9; k++) {
             struct fixture x;
             assert_int_equal(k < 6 ? unsetenv("MILKIT_CPU") : setenv("MILKIT_CPU", "scalar", 1), 0);
-            setup(&x, kinds[k % 3], ENGINE_DEFAULT, 1 + k / 3);
+            setup(&x, kinds[k % 3], PRECISION_DEFAULT, 1 + k / 3);
             ASSERT_OK(session_feed(x.s, x.tokens, (size_t)n, SESSION_CONTRACT, NULL, NULL, NULL, e));
             if (k == 0)
                 memcpy(first, session_logits(x.s), sizeof first);
@@ -223,8 +223,8 @@ static void test_sync(void **state)
         struct peer p = {ROTATING, .n_chunks = 2, .no_prefill = true, .is_monolithic = k > 0,
                          .has_memory = k == 2};
         struct fixture x, fresh;
-        setup(&x, &p, ENGINE_DEFAULT, 1);
-        setup(&fresh, &p, ENGINE_DEFAULT, 1);
+        setup(&x, &p, PRECISION_DEFAULT, 1);
+        setup(&fresh, &p, PRECISION_DEFAULT, 1);
         assert_false(x.m->has_prefill);
         assert_true(x.m->is_sequential && x.m->once_from == (p.has_memory ? 0 : WINDOW));
         session_limit_snapshots(x.s, 1 << 20, 8);
@@ -327,7 +327,7 @@ static void test_fewer_functions(void **state)
         calls[i] = (struct peer_call){i, 1};
     for (int k = 0; k < 2; k++) {
         struct fixture x;
-        setup(&x, &kinds[k], ENGINE_DEFAULT, 1);
+        setup(&x, &kinds[k], PRECISION_DEFAULT, 1);
         double *want = reference_of(&kinds[k], &x, calls, N);
         ASSERT_OK(session_feed(x.s, x.tokens, N, SESSION_CONTRACT, NULL, NULL, NULL, e));
         expect_row(want + (N - 1) * PEER_VOCABULARY, session_logits(x.s), 0.001, false);

@@ -1,6 +1,7 @@
 // links: convert
 /* The promise about bits on packages with recurrent states and windowed caches: prefill and infer, threads, chunks, package
  * forms, instruction sets and chunk sizes of the delta rule give the same logits and the same states, bit for bit. */
+#include "kernel/kernel.h"
 #include "sequential.h"
 
 enum { CONTEXT = 320, LONGEST = 300 };
@@ -31,7 +32,7 @@ static struct model *load(const struct subject *x, const struct setting *v)
         assert_int_equal(setenv("MILKIT_CPU", v->level, 1), 0);
     struct model *m = package_load_with(&shape, &extra, &(struct model_options){.n_threads = v->n_threads});
     unsetenv("MILKIT_CPU");
-    assert_true(!v->level || strcmp(m->kernels->name, v->level) == 0);
+    assert_true(!v->level || strcmp(m->device, v->level) == 0);
     assert_int_equal(pool_threads(m->pool), v->n_threads);
     assert_int_equal(m->n_chunks, v->n_chunks);
     assert_true(m->is_sequential || x->shape.context <= m->batch_size * 3);
@@ -63,7 +64,7 @@ static void compare(const struct subject *x, const struct setting *v)
     int32_t ids[LONGEST];
     size_t batch = (size_t)m->batch_size, bytes = sizeof(float) * (size_t)m->vocab_size;
     snprintf(what, sizeof what, "%s, batch %zu, %s, %d threads, %d chunks, gdn chunk %d, %s, %s",
-             x->shape.model, batch, m->kernels->name, v->n_threads, v->n_chunks, v->gdn_chunk,
+             x->shape.model, batch, m->device, v->n_threads, v->n_chunks, v->gdn_chunk,
              v->format == CONVERT_MLMODELC ? "mlmodelc" : "mlpackage",
              v->mode == SESSION_CONTRACT ? "prefill" : "infer");
     make_ids(ids, x->n, m->vocab_size, 1);

@@ -199,7 +199,8 @@ static void check_by_reference(const struct subject *x)
     const struct package_shape shape = {x->model, 320, batch_of(x), 1, CONVERT_MLMODELC};
     char *checkpoint = path_join(x->folder ? x->folder : MILKIT_TEST_DATA "/models", x->model);
     for (int k = 0; k < 2; k++) {
-        const struct model_options options = {.n_threads = 1, .precision = k ? ENGINE_FP32 : ENGINE_DEFAULT};
+        const struct model_options options = {.n_threads = 1,
+                                              .precision = k ? PRECISION_FP32 : PRECISION_DEFAULT};
         struct model *m =
             package_load_with(&shape, &(struct package_extra){.checkpoint = checkpoint}, &options);
         double lowest = 1;
@@ -228,7 +229,7 @@ static void check_fp32(const struct subject *x)
     const struct package_shape shape = {x->model, 320, batch_of(x), 1, CONVERT_MLMODELC};
     char *checkpoint = x->folder ? path_join(x->folder, x->model) : NULL;
     struct model *m = package_load_with(&shape, &(struct package_extra){.checkpoint = checkpoint},
-                                        &(struct model_options){.n_threads = 1, .precision = ENGINE_FP32});
+                                        &(struct model_options){.n_threads = 1, .precision = PRECISION_FP32});
     struct losses losses = {0};
     assert_int_equal(compare_logits(x, m, "five", SESSION_INFER_ONLY, &losses), 5);
     assert_true(compare_logits(x, m, "batch64", SESSION_CONTRACT, &losses) >= 1);
@@ -434,7 +435,7 @@ static void compare_state(struct session *s, const char *name, int64_t first,
                           const struct safetensors *golden, const char *prompt, const char *key,
                           double factor)
 {
-    struct engine_state_entry *entry = engine_state_find(session_state(s), name);
+    const struct backend_state *entry = session_find_state(s, name);
     assert_non_null(entry);
     char full[64];
     snprintf(full, sizeof full, "%s.%s", prompt, key);
@@ -443,7 +444,7 @@ static void compare_state(struct session *s, const char *name, int64_t first,
     f16 *halves = xmalloc(sizeof *halves * (size_t)entry->n_elems);
     float *values = xmalloc(sizeof *values * (size_t)entry->n_elems),
           *want = golden_floats(golden, prompt, key);
-    engine_state_read(entry, halves);
+    session_read_state(s, entry, halves);
     f16_to_f32_n(values, halves, (size_t)entry->n_elems);
     assert_true(first + t->n_elems <= entry->n_elems);
     double cosine = row_cosine(values + first, want, t->n_elems), length = 0, other = 0;
@@ -462,7 +463,7 @@ static void compare_state(struct session *s, const char *name, int64_t first,
 static void compare_cache(struct session *s, const char *name, int64_t head, int64_t base,
                           const struct safetensors *golden, int layer, const char *what, int64_t n_tokens)
 {
-    struct engine_state_entry *entry = engine_state_find(session_state(s), name);
+    const struct backend_state *entry = session_find_state(s, name);
     assert_non_null(entry);
     char key[64];
     snprintf(key, sizeof key, "layer%d.%s", layer, what);
@@ -470,7 +471,7 @@ static void compare_cache(struct session *s, const char *name, int64_t head, int
     f16 *halves = xmalloc(sizeof *halves * (size_t)entry->n_elems);
     int64_t width = entry->dims[3], n_compared = 0;
     double sum = 0;
-    engine_state_read(entry, halves);
+    session_read_state(s, entry, halves);
     for (int64_t slot = 0; slot < entry->dims[2]; slot++) {
         float row[512];
         int64_t position = base + slot;
@@ -504,7 +505,7 @@ static void test_states(void **state)
         ASSERT_OK(session_new(&s, m, e));
         if (x->linear >= 0) {
             static const char *const prompts[] = {"five", "long"};
-            int64_t d_k = engine_state_find(session_state(s), "model_model_gdn_state_0")->dims[1];
+            int64_t d_k = session_find_state(s, "model_model_gdn_state_0")->dims[1];
             for (int k = 0; k < 2; k++) {
                 int32_t *ids = golden_ints(golden, prompts[k], "ids", &n);
                 session_reset(s);
@@ -560,9 +561,9 @@ static void compare_with_reference(const char *checkpoint, const char *model, co
     }
     assert_same_moment(s, m, &by_infer, checkpoint);
     for (int i = 0; i < by_infer.n_states; i++) {
-        const struct engine_state_entry *entry = engine_state_get(session_state(s), i);
+        const struct backend_state *entry = &session_states(s)->list[i];
         f16 *halves = xmalloc(sizeof *halves * (size_t)entry->n_elems);
-        engine_state_read(entry, halves);
+        session_read_state(s, entry, halves);
         for (int64_t k = 0; k < entry->n_elems; k++)
             assert_true(isfinite(f16_to_f32(halves[k])));
         free(halves);
@@ -570,10 +571,14 @@ static void compare_with_reference(const char *checkpoint, const char *model, co
     /* The memory of the first layer, S times sqrt(d_k). */
     struct reference_state want;
     assert_true(reference_state(truth, 0, REFERENCE_MEMORY, &want));
-    const struct engine_state_entry *entry = engine_state_find(session_state(s), "model_model_gdn_state_0");
-    assert_non_null(entry->f32_data);
+    const struct backend_state *entry = session_find_state(s, "model_model_gdn_state_0");
+    assert_int_equal(entry->elem_bytes, sizeof(float));
+    float *memory = xmalloc(backend_state_bytes(entry));
+    m->backend->state_read(session_states(s), (int)(entry - session_states(s)->list), 0,
+                           backend_state_bytes(entry), memory);
     int64_t n_memory = want.shape[0] * want.shape[1] * want.shape[2];
-    double cosine = row_cosine(entry->f32_data, want.data, n_memory);
+    double cosine = row_cosine(memory, want.data, n_memory);
+    free(memory);
     if (!(cosine >= 0.9999))
         fail_msg("%s: memory: cosine %.9f", checkpoint, cosine);
     moment_free(&by_infer);
@@ -632,7 +637,7 @@ struct outcome {
 };
 
 static struct outcome run_watched(const char *name, const char *checkpoint, bool exact_topk,
-                                  enum engine_precision precision, const int32_t *ids, size_t n,
+                                  enum model_precision precision, const int32_t *ids, size_t n,
                                   enum session_mode mode)
 {
     const struct package_shape shape = {name, 128, 64, 1, CONVERT_MLMODELC};
@@ -664,10 +669,11 @@ static void outcome_free(struct outcome *o)
 static void compare_paths(const char *name, const char *checkpoint, bool exact_topk, const int32_t *ids,
                           size_t n)
 {
-    struct outcome fast = run_watched(name, checkpoint, exact_topk, ENGINE_DEFAULT, ids, n, SESSION_CONTRACT),
-                   all = run_watched(name, checkpoint, exact_topk, ENGINE_FP32, ids, n, SESSION_CONTRACT),
-                   single =
-                       run_watched(name, checkpoint, exact_topk, ENGINE_DEFAULT, ids, n, SESSION_INFER_ONLY);
+    struct outcome fast =
+                       run_watched(name, checkpoint, exact_topk, PRECISION_DEFAULT, ids, n, SESSION_CONTRACT),
+                   all = run_watched(name, checkpoint, exact_topk, PRECISION_FP32, ids, n, SESSION_CONTRACT),
+                   single = run_watched(name, checkpoint, exact_topk, PRECISION_DEFAULT, ids, n,
+                                        SESSION_INFER_ONLY);
     double lowest = 1, worst = 0;
     for (int64_t row = 0; row < fast.seen.n_layers * fast.seen.n_tokens; row++)
         lowest = fmin(lowest, row_cosine(fast.seen.rows + row * fast.seen.hidden,
@@ -696,7 +702,7 @@ static void test_experts(void **state)
         struct outcome forms[2];
         for (int k = 0; k < 2; k++) {
             compare_paths(names[i], NULL, k == 1, ids, n);
-            forms[k] = run_watched(names[i], NULL, k == 1, ENGINE_DEFAULT, ids, n, SESSION_CONTRACT);
+            forms[k] = run_watched(names[i], NULL, k == 1, PRECISION_DEFAULT, ids, n, SESSION_CONTRACT);
         }
         assert_memory_equal(forms[0].end.logits, forms[1].end.logits, forms[0].end.logits_bytes);
         for (int k = 0; k < 2; k++)
@@ -725,7 +731,8 @@ static void test_equal_experts(void **state)
     struct rows want = reference_rows(checkpoint, ids, N);
     for (int k = 0; k < 2; k++) {
         compare_paths("equal-experts", checkpoint, k == 1, ids, N);
-        forms[k] = run_watched("equal-experts", checkpoint, k == 1, ENGINE_DEFAULT, ids, N, SESSION_CONTRACT);
+        forms[k] =
+            run_watched("equal-experts", checkpoint, k == 1, PRECISION_DEFAULT, ids, N, SESSION_CONTRACT);
     }
     const float *last = rows_at(&want, N - 1);
     double exact = row_cosine(forms[1].end.logits, last, want.vocab_size),

@@ -46,7 +46,7 @@ static void assert_like_fresh(struct open *o, const int32_t *ids, size_t n, cons
     assert_int_equal(now.position, n);
     assert_memory_equal(now.logits, want.logits, want.logits_bytes);
     for (int i = 0; i < now.n_states; i++) {
-        const struct engine_state_entry *entry = engine_state_get(session_state(o->session), i);
+        const struct backend_state *entry = &session_states(o->session)->list[i];
         bool full = entry->rank == 4 && entry->dims[2] == CONTEXT;
         size_t row = full ? (size_t)entry->dims[3] * sizeof(f16) : now.bytes[i],
                stride = full ? (size_t)CONTEXT * row : row, size = full ? n * row : row;
@@ -247,7 +247,7 @@ static void test_op_by_op(void **state)
     (void)state;
     const struct package_shape *const two[] = {&equal, &window};
     for (int i = 0; i < 4; i++) {
-        struct model_options options = {.n_threads = 1, .precision = i < 2 ? ENGINE_FP16 : ENGINE_FP32};
+        struct model_options options = {.n_threads = 1, .precision = i < 2 ? PRECISION_FP16 : PRECISION_FP32};
         struct model *m = package_load_with(two[i % 2], &(struct package_extra){0}, &options);
         struct session *s = NULL;
         int32_t ids[40], other[40];
@@ -272,9 +272,9 @@ static void test_op_by_op(void **state)
          * can't be told from them. */
         uint64_t kept = on.logits_bytes;
         for (int k = 0; k < on.n_states; k++) {
-            const struct engine_state_entry *entry = engine_state_get(session_state(s), k);
+            const struct backend_state *entry = &session_states(s)->list[k];
             bool is_full = entry->rank == 4 && entry->dims[2] == CONTEXT,
-                 is_told = options.precision == ENGINE_FP32 || !m->package->meta->recurrent_state;
+                 is_told = options.precision == PRECISION_FP32 || !m->package->meta->recurrent_state;
             kept += is_full && is_told ? 0 : on.bytes[k];
         }
         assert_int_equal(s->snapshots->bytes, kept);
@@ -644,7 +644,7 @@ static void test_foreign_files(void **state)
     session_free(s);
     model_close(m);
     free(checkpoint);
-    static const enum engine_precision precisions[] = {ENGINE_DEFAULT, ENGINE_FP32, ENGINE_FP16};
+    static const enum model_precision precisions[] = {PRECISION_DEFAULT, PRECISION_FP32, PRECISION_FP16};
     for (int i = 0; i < 3; i++) { /* other weights, other precisions */
         struct model_options options = {.n_threads = 1, .precision = precisions[i]};
         m = package_load_with(&equal, &(struct package_extra){.lut = i == 0 ? 4 : 0}, &options);

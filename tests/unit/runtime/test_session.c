@@ -304,8 +304,8 @@ static void test_restart(void **state)
     sync_like_fresh(s, m, b, 37, 0);
     session_reset(s);
     assert_int_equal(session_position(s), 0);
-    struct engine_state *states = session_state(s);
-    assert_int_equal(engine_state_count(states), 1);
+    const struct backend_states *states = session_states(s);
+    assert_int_equal(states->n, 1);
     sync_like_fresh(s, m, a, 50, 0);
     session_free(s);
     model_close(m);

@@ -1,6 +1,7 @@
 // links: convert
 /* The windowed cache of Gemma 4 by name: which position lies in which slot after every call, against a package of the
  * same checkpoint whose cache holds all positions; and what the window costs in logits. */
+#include "runtime/session_int.h"
 #include "sequential.h"
 
 enum { BATCH = 8, WINDOW = 16, LENGTH = WINDOW + 2 * BATCH, N = 140 };
@@ -38,13 +39,25 @@ static void close_pair(struct pair *p)
 
 static f16 *read_state(struct session *s, const char *name, int64_t dims[4])
 {
-    const struct engine_state_entry *entry = engine_state_find(session_state(s), name);
+    const struct backend_state *entry = session_find_state(s, name);
     assert_non_null(entry);
     assert_int_equal(entry->rank, 4);
     memcpy(dims, entry->dims, 4 * sizeof *dims);
     f16 *copy = xmalloc(sizeof *copy * (size_t)entry->n_elems);
-    engine_state_read(entry, copy);
+    session_read_state(s, entry, copy);
     return copy;
+}
+
+/* NaN in the first n_rows rows of every head. */
+static void poison(struct session *s, const struct backend_state *local, int64_t n_rows)
+{
+    const f16 nan = 0x7e00;
+    int i = (int)(local - s->states->list);
+    for (int64_t head = 0; head < local->dims[0] * local->dims[1]; head++)
+        for (int64_t k = 0; k < n_rows * local->dims[3]; k++)
+            s->model->backend->state_write(s->states, i,
+                                           sizeof nan * (size_t)(head * local->dims[2] * local->dims[3] + k),
+                                           sizeof nan, &nan);
 }
 
 /* floor(a / b) for b > 0 */
@@ -185,11 +198,8 @@ static void test_left_the_window(void **state)
         for (int poisoned = 0; poisoned < 2; poisoned++) {
             session_reset(p.f);
             feed(p.f, p.ids, FED, SESSION_INFER_ONLY);
-            struct engine_state_entry *local =
-                engine_state_find(session_state(p.f), "model_model_kv_cache_local");
-            for (int64_t head = 0; poisoned && head < local->dims[0] * local->dims[1]; head++)
-                for (int64_t i = 0; i < (FED - WINDOW + 1) * local->dims[3]; i++) /* rows 0 .. FED - WINDOW */
-                    local->f16_data[head * local->dims[2] * local->dims[3] + i] = 0x7e00;
+            if (poisoned)
+                poison(p.f, session_find_state(p.f, "model_model_kv_cache_local"), FED - WINDOW + 1);
             feed(p.f, p.ids + FED, n, batch ? SESSION_CONTRACT : SESSION_INFER_ONLY);
             if (poisoned)
                 assert_memory_equal(session_logits(p.f), clean, sizeof *clean * (size_t)p.full->vocab_size);
