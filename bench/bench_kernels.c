@@ -297,12 +297,15 @@ static void bench_fixed(struct pool *pool, pool_fn fn, const char *name, int bit
     j.y = fill((size_t)(n_rows * n_out) * 4, false);
     j.w = fill((size_t)(n_in * n_out * bits / 8), false);
     j.scratch = fill(j.scratch_floats * 4 * 64, false);
-    int8_t *tables = fill(n_tables * 2 * n_entries + 64, false);
-    for (size_t k = 0; k < n_tables * 2 * n_entries; k++)
-        tables[k] = (int8_t)(tables[k] > 127 - 1 ? 126 : tables[k] < -126 ? -126 : tables[k]);
+    uint8_t *tables = fill(n_tables * 2 * n_entries + 64, false);
+    for (size_t k = 0; k < n_tables * 2 * n_entries; k++) { /* upper bytes of numbers of at most 14 bits */
+        if (k / n_entries % 2 == 0)
+            tables[k] = (uint8_t)((tables[k] & 63) - 32 + (tables[k] % 64 == 0));
+    }
     for (size_t k = 0; is_identity && k < n_entries; k++) {
-        tables[k] = (int8_t)(k < n_entries / 2 ? (int)k : (int)k - (int)n_entries);
-        tables[n_entries + k] = 0;
+        int value = k < n_entries / 2 ? (int)k : (int)k - (int)n_entries;
+        tables[k] = value < 0 ? 255 : 0;
+        tables[n_entries + k] = (uint8_t)(value & 255);
     }
     float *scales = fill(n_scales * 4, false);
     j.fixed = (struct fixed_weight){.bits = bits,

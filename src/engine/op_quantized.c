@@ -448,17 +448,22 @@ bool constexpr_dense(struct compiler *c, const struct mil_op *op, struct value *
 
 /* ---- packed weights of linear steps ---- */
 
-/* Entries as multiples of scale: the upper bytes, then the lower ones. */
-static void fixed_entries(const float *entry, float scale, int64_t entries, int8_t *planes)
+/* Whole numbers as kernels want them (kernel_fixed.h): the upper bytes, then the lower ones. */
+static void put_entry(uint8_t *planes, int64_t entries, int64_t k, int value)
+{
+    planes[k] = (uint8_t)((unsigned)value >> 8 & 255);
+    planes[entries + k] = (uint8_t)((unsigned)value & 255);
+}
+
+/* Entries as multiples of scale. */
+static void fixed_entries(const float *entry, float scale, int64_t entries, uint8_t *planes)
 {
     const double to_whole = 0x1.8p52; /* after adding it a double has no bits below one: ties go to even */
     for (int64_t k = 0; k < entries; k++) {
         double v = scale > 0.0f ? (double)entry[k] / (double)scale : 0.0;
         int q = (int)((v + to_whole) - to_whole);
         q = q > FIXED_MAX ? FIXED_MAX : q < -FIXED_MAX ? -FIXED_MAX : q;
-        int low = (q & 255) < 128 ? q & 255 : (q & 255) - 256;
-        planes[k] = (int8_t)((q - low) / 256);
-        planes[entries + k] = (int8_t)low;
+        put_entry(planes, entries, k, q);
     }
 }
 
@@ -491,7 +496,7 @@ static bool fixed_lut(struct compiler *c, const struct mil_op *op, int64_t n_out
         (!shape && mil_dtype_bits(indices->type->dtype) != bits) ||
         (int64_t)indices->bytes < (n_out * n_in * bits + 7) / 8 || lut->n_elems != groups * entries)
         return false;
-    int8_t *tables = arena_try_alloc(c->arena, (size_t)groups, (size_t)(2 * entries), c->e);
+    uint8_t *tables = arena_try_alloc(c->arena, (size_t)groups, (size_t)(2 * entries), c->e);
     float *scales = arena_try_alloc(c->arena, (size_t)groups, sizeof(float), c->e);
     if (!tables || !scales)
         return false;
@@ -534,20 +539,17 @@ static bool fixed_blockwise(struct compiler *c, const struct mil_op *op, int64_t
     if (t->dims[1] > 1 && (t->dims[0] != n_out || block % 16 != 0 || (256 % block != 0 && block % 256 != 0)))
         return false;
     float *scales = arena_try_alloc(c->arena, (size_t)scale->n_elems, sizeof(float), c->e);
-    int8_t *table = arena_alloc(c->arena, (size_t)2 << bits);
+    uint8_t *table = arena_alloc(c->arena, (size_t)2 << bits);
     if (!scales)
         return false;
     mil_value_floats(scales, scale, 0, scale->n_elems);
     for (int k = 0; k < 1 << bits; k++)
-        table[k] = (int8_t)(k < 1 << (bits - 1) ? k : k - (1 << bits));
+        put_entry(table, (int64_t)1 << bits, k, k < 1 << (bits - 1) ? k : k - (1 << bits));
     w->bits = bits;
     w->indices = data->data;
     w->tables = table;
     w->table_stride = 0;
     w->rows_per_group = n_out;
-    /* An entry stands for 256 * value: the scale of the weight is that of the integer over 256. */
-    for (int64_t i = 0; i < scale->n_elems; i++)
-        scales[i] *= 0x1p-8f;
     w->scales = scales;
     w->rows_per_scale = t->dims[0] == 1 ? n_out : 1;
     w->scale_block = t->dims[1] > 1 ? block : 0;
@@ -560,7 +562,7 @@ const struct fixed_weight *constexpr_fixed(struct compiler *c, const struct mil_
     struct fixed_weight w = {.n_out = n_out, .n_in = n_in};
     enum mil_op_id id = op->info ? op->info->id : MIL_OP_NONE;
     bool ok = false;
-    /* A program that computes in float32 asked for more than 16-bit weights give. */
+    /* A program that computes in float32 asked for more than 14-bit weights give. */
     if (c->plan->precision != ENGINE_DEFAULT || var_type(c, op->outputs[0])->dtype != MIL_FP16)
         return NULL;
     if (id == MIL_OP_CONSTEXPR_LUT_TO_DENSE)

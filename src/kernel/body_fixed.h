@@ -7,11 +7,44 @@
 #define FIXED_STREAMS 1
 #endif
 
+/* ---- weights of any alignment ---- */
+
+/* The bytes of block b of row o, moved to begin at a byte. What follows after the last column is any index; the activations
+ * there are 0. */
+static NEVER_INLINE void copy_block(uint8_t copy[FIXED_BLOCK], const struct fixed_weight *w, int64_t o,
+                                    int64_t b, int bits)
+{
+    int64_t n = fixed_least(w->n_in - b * FIXED_BLOCK, FIXED_BLOCK),
+            bit = (o * w->n_in + b * FIXED_BLOCK) * bits;
+    const uint8_t *from = w->indices + bit / 8;
+    int shift = (int)(bit % 8);
+    int64_t n_from = (shift + n * bits + 7) / 8, n_to = (n * bits + 7) / 8;
+    memset(copy, 0, FIXED_BLOCK);
+    for (int64_t i = 0; i < n_to; i++) {
+        unsigned next = i + 1 < n_from ? from[i + 1] : 0;
+        copy[i] = (uint8_t)((unsigned)from[i] >> shift | next << (8 - shift));
+    }
+}
+
+/* The same in place where they begin at a byte and are a whole block. */
+static ALWAYS_INLINE const uint8_t *block_bytes(const struct fixed_weight *w, int64_t o, int64_t b,
+                                                uint8_t copy[FIXED_BLOCK], int bits)
+{
+    int64_t bit = (o * w->n_in + b * FIXED_BLOCK) * bits;
+    if (w->n_in - b * FIXED_BLOCK >= FIXED_BLOCK && bit % 8 == 0)
+        return w->indices + bit / 8;
+    copy_block(copy, w, o, b, bits);
+    return copy;
+}
+
+#include "kernel/fixed_panel.h"
+
 /* ---- activations ---- */
 
 static size_t ISA(k_fixed_bytes)(int64_t n_rows, int64_t n_in)
 {
-    return (size_t)n_rows * (size_t)blocks_of(n_in) * X_BLOCK;
+    size_t row_block = n_rows == 1 ? X_BLOCK : (size_t)panel_x_rows(n_rows) * PANEL_X_BLOCK;
+    return row_block * (size_t)blocks_of(n_in);
 }
 
 /* q of one block of n columns in natural order, zeros after them. Returns the scale. */
@@ -52,45 +85,23 @@ static void ISA(k_fixed_prepare)(void *dst, const float *x, int64_t x_stride, in
 {
     uint8_t column[FIXED_BLOCK];
     int16_t q[FIXED_BLOCK];
+    const bool is_row = n_rows == 1;
+    const int64_t rows = panel_x_rows(n_rows);
     for (int i = 0; i < FIXED_BLOCK; i++)
-        column[i] = (uint8_t)place_column(bits, i, n_rows == 1);
+        column[i] = (uint8_t)place_column(bits, i, is_row);
     for (int64_t t = row_begin; t < row_end; t++) {
-        char *to = (char *)dst + (size_t)(t * blocks_of(n_in)) * X_BLOCK;
-        for (int64_t i = 0; i < n_in; i += FIXED_BLOCK, to += X_BLOCK) {
+        for (int64_t b = 0; b < blocks_of(n_in); b++) {
+            int64_t i = b * FIXED_BLOCK;
             float scale = quantize_block(q, x + t * x_stride + i, fixed_least(n_in - i, FIXED_BLOCK));
-            arrange_block(to, q, column, scale, n_rows == 1);
+            char *to = (char *)dst + (is_row ? b * X_BLOCK : (b * rows + t) * PANEL_X_BLOCK);
+            if (is_row)
+                arrange_block(to, q, column, scale);
+            else
+                arrange_panel_block(to, q, column, scale);
+            if (!is_row && t + 1 == n_rows && rows > n_rows)
+                memset(to + PANEL_X_BLOCK, 0, PANEL_X_BLOCK);
         }
     }
-}
-
-/* ---- weights of any alignment ---- */
-
-/* The bytes of block b of row o, moved to begin at a byte. What follows after the last column is any index; the activations
- * there are 0. */
-static NEVER_INLINE void copy_block(uint8_t copy[FIXED_BLOCK], const struct fixed_weight *w, int64_t o,
-                                    int64_t b, int bits)
-{
-    int64_t n = fixed_least(w->n_in - b * FIXED_BLOCK, FIXED_BLOCK),
-            bit = (o * w->n_in + b * FIXED_BLOCK) * bits;
-    const uint8_t *from = w->indices + bit / 8;
-    int shift = (int)(bit % 8);
-    int64_t n_from = (shift + n * bits + 7) / 8, n_to = (n * bits + 7) / 8;
-    memset(copy, 0, FIXED_BLOCK);
-    for (int64_t i = 0; i < n_to; i++) {
-        unsigned next = i + 1 < n_from ? from[i + 1] : 0;
-        copy[i] = (uint8_t)((unsigned)from[i] >> shift | next << (8 - shift));
-    }
-}
-
-/* The same in place where they begin at a byte and are a whole block. */
-static ALWAYS_INLINE const uint8_t *block_bytes(const struct fixed_weight *w, int64_t o, int64_t b,
-                                                uint8_t copy[FIXED_BLOCK], int bits)
-{
-    int64_t bit = (o * w->n_in + b * FIXED_BLOCK) * bits;
-    if (w->n_in - b * FIXED_BLOCK >= FIXED_BLOCK && bit % 8 == 0)
-        return w->indices + bit / 8;
-    copy_block(copy, w, o, b, bits);
-    return copy;
 }
 
 /* ---- one activation row ---- */
@@ -110,6 +121,20 @@ static ALWAYS_INLINE void reduce_eight(__m256i *low, __m256i *high, const __m256
     }
     *low = _mm256_permute2x128_si256(four[0], four[1], 0x20);
     *high = _mm256_permute2x128_si256(four[0], four[1], 0x31);
+}
+
+/* Lane r: the sum of all lanes of a[r], exact, as float. Integers are so small that their sums fit 32 bits. */
+static ALWAYS_INLINE __m256 sum_eight(const __m256i a[TOGETHER], bool is_identity)
+{
+    __m256i half[2], upper[TOGETHER];
+    reduce_eight(&half[0], &half[1], a);
+    __m256i low = _mm256_add_epi32(half[0], half[1]);
+    if (is_identity)
+        return _mm256_cvtepi32_ps(low);
+    for (int r = 0; r < TOGETHER; r++)
+        upper[r] = _mm256_srai_epi32(a[r], 16);
+    reduce_eight(&half[0], &half[1], upper);
+    return float_of_halves(_mm256_add_epi32(half[0], half[1]), low);
 }
 
 static ALWAYS_INLINE void sum_row_blocks(char *lanes, const struct fixed_weight *w, int64_t o, const char *x,
@@ -161,17 +186,14 @@ static ALWAYS_INLINE __m256 add_halves(__m256 acc, __m256i *carry, const __m256i
     return acc;
 }
 
-/* acc + S * s_b, or S * (s_b * scale), for the halves low and high of block b of the rows o[]. */
-static ALWAYS_INLINE __m256 add_block(__m256 acc, const __m256i half[2], int64_t b,
-                                      const struct x_block *tail, const struct fixed_weight *w,
-                                      const int64_t o[TOGETHER], bool is_identity)
+/* acc + S * s_b, or S * (s_b * scale), for the sums of block b of the rows o[]. */
+static ALWAYS_INLINE __m256 add_block(__m256 acc, __m256 sums, int64_t b, const struct x_block *tail,
+                                      const struct fixed_weight *w, const int64_t o[TOGETHER])
 {
     __m256 factor = _mm256_set1_ps(tail->scale);
-    __m256i sum = _mm256_add_epi32(half[0], half[1]);
-    sum = _mm256_sub_epi32(sum, _mm256_set1_epi32(tail->correction[is_identity]));
     if (w->scale_block > 0)
         factor = _mm256_mul_ps(factor, block_scales(w, o, b * FIXED_BLOCK / w->scale_block));
-    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), factor, acc);
+    return _mm256_fmadd_ps(sums, factor, acc);
 }
 
 /* The n rows o[] from their sums over all blocks. Eight neighbours of one scale are written at once: divisions and single
@@ -179,13 +201,13 @@ static ALWAYS_INLINE __m256 add_block(__m256 acc, const __m256i half[2], int64_t
 static ALWAYS_INLINE void write_rows(float *y, __m256 acc, const struct fixed_weight *w, const float *bias,
                                      const int64_t o[TOGETHER], int64_t n)
 {
-    float results[TOGETHER], scale = 256.0f;
+    float results[TOGETHER], scale = 1.0f;
     int64_t scale_begin = 0, scale_end = w->n_out; /* rows of `scale` */
     if (w->scale_block == 0) {
         int64_t at = o[0] / w->rows_per_scale;
         scale_begin = at * w->rows_per_scale;
         scale_end = scale_begin + w->rows_per_scale;
-        scale = 256.0f * w->scales[at];
+        scale = w->scales[at];
     }
     if (n == TOGETHER && o[TOGETHER - 1] == o[0] + TOGETHER - 1 && o[TOGETHER - 1] < scale_end) {
         acc = _mm256_mul_ps(acc, _mm256_set1_ps(scale));
@@ -200,7 +222,7 @@ static ALWAYS_INLINE void write_rows(float *y, __m256 acc, const struct fixed_we
             int64_t at = o[r] / w->rows_per_scale;
             scale_begin = at * w->rows_per_scale;
             scale_end = scale_begin + w->rows_per_scale;
-            scale = 256.0f * w->scales[at];
+            scale = w->scales[at];
         }
         float sum = results[r] * scale;
         y[o[r]] = bias ? sum + bias[o[r]] : sum;
@@ -222,13 +244,13 @@ static void finish_rows(float *y, const char *lanes, const struct fixed_weight *
             __m256i half[2], sums[TOGETHER];
             for (int r = 0; r < TOGETHER; r++)
                 sums[r] = load_i(lanes + r * LANES_BYTES);
-            reduce_eight(&half[0], &half[1], sums);
             if (by_unit) {
+                reduce_eight(&half[0], &half[1], sums);
                 acc = add_halves(acc, &carry, half, b * FIXED_BLOCK + u * 2 * columns, columns,
                                  _mm256_set1_ps(tail.scale), w, o);
                 continue;
             }
-            acc = add_block(acc, half, b, &tail, w, o, is_identity);
+            acc = add_block(acc, sum_eight(sums, is_identity), b, &tail, w, o);
         }
     }
     write_rows(y, acc, w, bias, o, n);
@@ -249,17 +271,17 @@ static ALWAYS_INLINE void fixed_row(float *y, const char *x, const struct fixed_
     int64_t per_stream = (end - begin + FIXED_STREAMS - 1) / FIXED_STREAMS;
     char *lanes = scratch;
     struct fixed_tables tables;
-    const int8_t *loaded = table_of(w, begin);
-    load_tables(&tables, loaded, bits);
+    const uint8_t *loaded = table_of(w, begin);
+    load_row_tables_of(&tables, loaded, bits, is_identity);
     for (int64_t i = 0; i < per_stream * FIXED_STREAMS;) {
         int64_t o[TOGETHER], n = 0;
         for (; n < TOGETHER && i < per_stream * FIXED_STREAMS; i++) {
             o[n] = walk_row(i, begin, end, per_stream);
             if (o[n] < 0)
                 continue;
-            const int8_t *table = table_of(w, o[n]);
+            const uint8_t *table = table_of(w, o[n]);
             if (table != loaded)
-                load_tables(&tables, table, bits);
+                load_row_tables_of(&tables, table, bits, is_identity);
             loaded = table;
             sum_row_blocks(lanes + n * LANES_BYTES, w, o[n], x, &tables, bits, is_identity, by_unit);
             n++;
@@ -276,94 +298,6 @@ static ALWAYS_INLINE void fixed_row(float *y, const char *x, const struct fixed_
 #if FIXED_PAIRS
 #include "kernel/fixed_pairs.h"
 #endif
-
-/* ---- several activation rows ---- */
-
-/* Block b of four decoded rows o[0..3] (o[4 + r] = o[r]) with two activation rows; acc in the order of sum_quad. */
-static ALWAYS_INLINE __m256 add_quad(__m256 acc, const char *planes, const char *x0, const char *x1,
-                                     int64_t b, const struct fixed_weight *w, const int64_t o[8], int bits,
-                                     bool is_identity, bool by_unit)
-{
-    const int columns = half_columns(bits);
-    struct x_block tail0, tail1;
-    __m256i half[2], carry = _mm256_setzero_si256();
-    memcpy(&tail0, x0 + X_TAIL, sizeof tail0);
-    memcpy(&tail1, x1 + X_TAIL, sizeof tail1);
-    __m256 factor = _mm256_set_m128(_mm_set1_ps(tail1.scale), _mm_set1_ps(tail0.scale));
-    if (by_unit) {
-        for (int u = 0; u < FIXED_BLOCK / (2 * columns); u += STEP_UNITS) {
-            __m256i sums[STEP_UNITS][8];
-            sum_units(sums, planes, x0, x1, u, bits);
-            for (int k = 0; k < STEP_UNITS; k++) {
-                reduce_eight(&half[0], &half[1], sums[k]);
-                acc = add_halves(acc, &carry, half, b * FIXED_BLOCK + (u + k) * 2 * columns, columns, factor,
-                                 w, o);
-            }
-        }
-        return acc;
-    }
-    __m256i sums[8];
-    sum_quad(sums, planes, x0, x1, is_identity);
-    reduce_eight(&half[0], &half[1], sums);
-    __m256i sum = _mm256_sub_epi32(_mm256_add_epi32(half[0], half[1]),
-                                   _mm256_set_m128i(_mm_set1_epi32(tail1.correction[is_identity]),
-                                                    _mm_set1_epi32(tail0.correction[is_identity])));
-    if (w->scale_block > 0)
-        factor = _mm256_mul_ps(factor, block_scales(w, o, b * FIXED_BLOCK / w->scale_block));
-    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), factor, acc);
-}
-
-/* Block b of n weight rows from `first` on, decoded. */
-static ALWAYS_INLINE void decode_rows(char *planes, const struct fixed_weight *w, int64_t first, int64_t n,
-                                      int64_t b, int bits, bool is_identity)
-{
-    uint8_t copy[FIXED_BLOCK];
-    struct fixed_tables tables;
-    const int8_t *loaded = table_of(w, first);
-    load_tables(&tables, loaded, bits);
-    for (int64_t r = 0; r < n; r++) {
-        const int8_t *table = table_of(w, first + r);
-        const uint8_t *p = block_bytes(w, first + r, b, copy, bits);
-        if (table != loaded)
-            load_tables(&tables, table, bits);
-        loaded = table;
-        decode_block(planes + r * DECODED_BLOCK, p, &tables, bits, is_identity);
-    }
-}
-
-/* PANEL_DECODED weight rows (n of them valid) with n_rows activation rows, at most PANEL_X. */
-static ALWAYS_INLINE void fixed_panel(float *y, int64_t y_stride, const char *x, const struct fixed_weight *w,
-                                      const float *bias, int64_t n_rows, int64_t first, int64_t n,
-                                      char *planes, int bits, bool is_identity, bool by_unit)
-{
-    int64_t n_blocks = blocks_of(w->n_in), row_bytes = n_blocks * X_BLOCK, n_quads = (n + 3) / 4;
-    float *waiting = (float *)(void *)(planes + PANEL_DECODED * DECODED_BLOCK);
-    int64_t o[PANEL_DECODED / 4][8];
-    for (int64_t i = 0; i < n_quads * 8; i++)
-        o[i / 8][i % 8] = first + fixed_least(i / 8 * 4 + i % 4, n - 1);
-    for (int64_t b = 0; b < n_blocks; b++) {
-        decode_rows(planes, w, first, n, b, bits, is_identity);
-        for (int64_t r = n; r < n_quads * 4; r++)
-            memcpy(planes + r * DECODED_BLOCK, planes, DECODED_BLOCK);
-        for (int64_t t = 0; t < n_rows; t += 2) {
-            const char *x0 = x + t * row_bytes + b * X_BLOCK, *x1 = t + 1 < n_rows ? x0 + row_bytes : x0;
-            for (int64_t quad = 0; quad < n_quads; quad++) {
-                float *at = waiting + (t / 2 * n_quads + quad) * 8;
-                __m256 acc = b > 0 ? _mm256_loadu_ps(at) : _mm256_setzero_ps();
-                _mm256_storeu_ps(at, add_quad(acc, planes + quad * 4 * DECODED_BLOCK, x0, x1, b, w, o[quad],
-                                              bits, is_identity, by_unit));
-            }
-        }
-    }
-    for (int64_t r = 0; r < n; r++) {
-        float scale = w->scale_block > 0 ? 256.0f : 256.0f * w->scales[(first + r) / w->rows_per_scale];
-        for (int64_t t = 0; t < n_rows; t++) {
-            float sum = waiting[(t / 2 * n_quads + r / 4) * 8 + t % 2 * 4 + r % 4];
-            sum = (n_blocks > 0 ? sum : 0.0f) * scale;
-            y[t * y_stride + first + r] = bias ? sum + bias[first + r] : sum;
-        }
-    }
-}
 
 static ALWAYS_INLINE void fixed_of(float *y, int64_t y_stride, const char *x, const struct fixed_weight *w,
                                    const float *bias, int64_t n_rows, int64_t begin, int64_t end,
@@ -388,12 +322,10 @@ static ALWAYS_INLINE void fixed_of(float *y, int64_t y_stride, const char *x, co
         fixed_row(y, x, w, bias, begin, end, scratch, bits, is_identity, by_unit);
         return;
     }
-    for (int64_t t = 0; t < n_rows; t += PANEL_X) {
-        const char *rows = x + t * blocks_of(w->n_in) * X_BLOCK;
-        for (int64_t o = begin; o < end; o += PANEL_DECODED)
-            fixed_panel(y + t * y_stride, y_stride, rows, w, bias, fixed_least(n_rows - t, PANEL_X), o,
-                        fixed_least(end - o, PANEL_DECODED), scratch, bits, is_identity, by_unit);
-    }
+    for (int64_t o = begin; o < end; o += PANEL_ROWS)
+        for (int64_t t = 0; t < n_rows; t += PANEL_X)
+            fixed_panel(y, y_stride, x, panel_x_rows(n_rows), w, bias, t, fixed_least(n_rows - t, PANEL_X), o,
+                        fixed_least(end - o, PANEL_ROWS), scratch, bits, is_identity, by_unit);
 }
 
 /* ---- which body ---- */
@@ -403,13 +335,14 @@ static void fixed_plain(float *y, int64_t y_stride, const char *x, const struct 
                         const float *bias, int64_t n_rows, int64_t begin, int64_t end)
 {
     uint8_t place[FIXED_BLOCK], copy[FIXED_BLOCK + 1];
-    int32_t v[FIXED_BLOCK], v_hi[FIXED_BLOCK];
+    int32_t v[FIXED_BLOCK];
+    int64_t rows = panel_x_rows(n_rows);
     int64_t n_blocks = blocks_of(w->n_in), block = w->scale_block;
     int bits = w->bits;
     for (int i = 0; i < FIXED_BLOCK; i++)
         place[place_column(bits, i, n_rows == 1)] = (uint8_t)i;
     for (int64_t o = begin; o < end; o++) {
-        const int8_t *table = table_of(w, o);
+        const uint8_t *table = table_of(w, o);
         for (int64_t t = 0; t < n_rows; t++)
             y[t * y_stride + o] = 0.0f;
         for (int64_t b = 0; b < n_blocks; b++) {
@@ -420,42 +353,39 @@ static void fixed_plain(float *y, int64_t y_stride, const char *x, const struct 
                 if (bit % 8 + (unsigned)bits > 8)
                     index |= (unsigned)p[bit / 8 + 1] << (8 - bit % 8);
                 index &= (1u << bits) - 1;
-                v_hi[i] = table[index];
-                v[i] = 256 * v_hi[i] + table[(1u << bits) + index];
+                v[i] = 256 * (int8_t)table[index] + table[(1u << bits) + index];
             }
             for (int64_t t = 0; t < n_rows; t++) {
-                const char *from = x + (t * n_blocks + b) * X_BLOCK;
-                struct x_block tail;
-                float acc = y[t * y_stride + o];
-                memcpy(&tail, from + X_TAIL, sizeof tail);
+                const char *from = n_rows == 1 ? x + b * X_BLOCK : x + (b * rows + t) * PANEL_X_BLOCK;
+                float acc = y[t * y_stride + o], x_scale;
+                memcpy(&x_scale, from + (n_rows == 1 ? X_TAIL : PANEL_X_TAIL), sizeof x_scale);
                 for (int64_t i = 0; i < n; i += block) {
-                    int32_t sum = 0;
-                    for (int64_t c = i; c < fixed_least(n, i + block); c++) {
-                        int hi, q;
-                        read_place(from, place[c], &hi, &q);
-                        sum += v[c] * hi + v_hi[c] * (q - 256 * hi);
-                    }
+                    int64_t sum = 0;
+                    for (int64_t c = i; c < fixed_least(n, i + block); c++)
+                        sum += v[c] *
+                               (n_rows == 1 ? read_place(from, place[c]) : read_panel_place(from, place[c]));
                     float scale = w->scales[o * (w->n_in / block) + (b * FIXED_BLOCK + i) / block];
-                    acc = fmaf((float)sum, tail.scale * scale, acc);
+                    acc = fmaf((float)sum, x_scale * scale, acc);
                 }
                 y[t * y_stride + o] = acc;
             }
         }
         for (int64_t t = 0; t < n_rows; t++) {
-            float sum = y[t * y_stride + o] * 256.0f;
-            y[t * y_stride + o] = bias ? sum + bias[o] : sum;
+            if (bias)
+                y[t * y_stride + o] = y[t * y_stride + o] + bias[o];
         }
     }
 }
 
-/* The values of the integers themselves for every row: hi the index as a signed number, lo 0. */
+/* The values of the integers themselves for every row: the index as a signed number. */
 static bool is_identity_table(const struct fixed_weight *w)
 {
     int n = 1 << w->bits;
     if ((w->bits != 4 && w->bits != 8) || (w->table_stride != 0 && w->rows_per_group < w->n_out))
         return false;
     for (int k = 0; k < n; k++) {
-        if (w->tables[k] != (k < n / 2 ? k : k - n) || w->tables[n + k] != 0)
+        int value = k < n / 2 ? k : k - n;
+        if (w->tables[k] != (value < 0 ? 255 : 0) || w->tables[n + k] != (value & 255))
             return false;
     }
     return true;

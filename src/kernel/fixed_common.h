@@ -14,21 +14,9 @@
 #ifndef FIXED_PAIRS
 #define FIXED_PAIRS 0 /* 1: one activation row is multiplied with two weight rows at a time */
 #endif
-/* Weight rows whose sums are finished together, and rows decoded at once for several activation rows. */
+/* Weight rows whose sums are finished together, for one activation row. */
 #define TOGETHER 8
 #define LANES_BYTES 32
-#define PANEL_DECODED 16
-#define PANEL_X 128 /* activation rows that share a decoding */
-#define DECODED_BLOCK 1024
-
-_Static_assert(PANEL_DECODED *DECODED_BLOCK + PANEL_DECODED * PANEL_X * 4 <= KERNEL_FIXED_SCRATCH(0, 2),
-               "scratch holds a decoded block and unfinished sums");
-
-/* The end of a block of prepared activations. Sums come out too large by a correction, [1] with identity tables. */
-struct x_block {
-    float scale;
-    int32_t correction[2];
-};
 
 static ALWAYS_INLINE int64_t fixed_least(int64_t a, int64_t b)
 {
@@ -47,7 +35,7 @@ static ALWAYS_INLINE int half_columns(int bits)
     return 128 / bits;
 }
 
-static ALWAYS_INLINE const int8_t *table_of(const struct fixed_weight *w, int64_t o)
+static ALWAYS_INLINE const uint8_t *table_of(const struct fixed_weight *w, int64_t o)
 {
     return w->tables + o / w->rows_per_group * w->table_stride;
 }
@@ -68,6 +56,13 @@ static ALWAYS_INLINE __m256i in_register(__m256i a)
 static ALWAYS_INLINE void store_i(void *p, __m256i a)
 {
     _mm256_storeu_si256((__m256i *)p, a);
+}
+
+/* The exact sum high * 65536 + L, rounded once: low is that sum modulo 2^32, 0 <= L < 2^24, |high| < 2^24. */
+static ALWAYS_INLINE __m256 float_of_halves(__m256i high, __m256i low)
+{
+    __m256i rest = _mm256_sub_epi32(low, _mm256_slli_epi32(high, 16));
+    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(high), _mm256_set1_ps(65536.0f), _mm256_cvtepi32_ps(rest));
 }
 
 static ALWAYS_INLINE int32_t sum_lanes(__m256i a)

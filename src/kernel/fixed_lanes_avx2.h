@@ -9,25 +9,22 @@
  *
  * With FIXED_SPREAD, products of 6-bit weights with one activation row (is_spread) do otherwise: fixed_spread.h.
  *
- * A slot's table entries are two byte planes, hi and lo + 128, whose bytes interleaved are the 16-bit w + 128. For one
- * activation row the sum of 128 * x.hi is taken off at the end of the block; for several, where weights are
- * decoded once into 16-bit planes, it is taken off the weights. Identity tables (lo = 0) have S = sum w.hi * q.
+ * A slot's table entries are two byte planes, whose bytes interleaved are the 16-bit weights.
  *
- * A block of prepared activations is X_BLOCK bytes: per slot X_SLOT bytes, in the order that interleaving gives
- * (positions 0-7 and 16-23, then the others): 32 x.hi as 16 bits; then for one row x.lo and |x.lo| as
- * bytes in the order of positions, for several rows x.lo as 16 bits. Then q, 64 bytes a slot; then struct x_block. */
+ * Prepared for one activation row a block is X_BLOCK bytes: 16-bit q in the order that interleaving gives (of a slot
+ * positions 0-7 and 16-23, then the others), then struct x_block. Eight lanes of 32 bits hold 32 products each
+ * (kernel_fixed.h). For several rows: fixed_panel.h, where runs of eight positions are put into such an order that
+ * halves of units lie together. */
 
 #ifndef MILKIT_KERNEL_FIXED_LANES_AVX2_H
 #define MILKIT_KERNEL_FIXED_LANES_AVX2_H
 
 #include "kernel/fixed_common.h"
 
-#define X_SLOT 128
-#define X_Q 1024
-#define X_TAIL 1536
-#define X_BLOCK 1600
+#define X_SLOT 64
+#define X_TAIL 512
+#define X_BLOCK 576
 #define SLOTS (FIXED_BLOCK / 32)
-#define STEP_UNITS 1 /* units of which sum_units yields the sums */
 
 /* Units of a block: what is decoded at once. */
 static ALWAYS_INLINE int units_of(int bits, bool is_identity)
@@ -53,58 +50,48 @@ static int slot_column(int bits, int slot, int p)
     }
 }
 
-/* The column whose 16-bit number stands at `place` (slot, then the order of interleaved bytes). */
+/* Where the c-th run of eight numbers of a panel lies in a decoded row, in bytes: slots of one unit of 4-bit weights
+ * take turns by lanes. */
+static ALWAYS_INLINE int panel_run_offset(int bits, int c)
+{
+    const int together = bits == 4 ? 2 : 1, of_unit = c % (4 * together);
+    int slot = c / (4 * together) * together + of_unit % (2 * together) / 2;
+    return slot * X_SLOT + c % 2 * 32 + of_unit / (2 * together) * 16;
+}
+
+/* The column whose number stands at `place` of a block. */
 static int place_column(int bits, int place, bool is_row)
 {
-    int at = place % 32, p = at < 8 || at >= 24 ? at : at < 16 ? at + 8 : at - 8;
-    return is_spread(bits, is_row) ? place / 32 * 32 + p : slot_column(bits, place / 32, p);
+    int at = (is_row ? place * 2 : panel_run_offset(bits, place / 8) + place % 8 * 2), slot = at / X_SLOT;
+    int p = at % 32 / 16 * 16 + at % X_SLOT / 32 * 8 + at % 16 / 2;
+    return is_spread(bits, is_row) ? slot * 32 + p : slot_column(bits, slot, p);
 }
 
 /* ---- activations ---- */
 
+/* The end of a block of one prepared activation row. */
+struct x_block {
+    float scale;
+};
+
 /* to: one X_BLOCK; column[]: what each place in it holds. */
 static void arrange_block(char *to, const int16_t q[FIXED_BLOCK], const uint8_t column[FIXED_BLOCK],
-                          float scale, bool is_row)
+                          float scale)
 {
     int16_t ordered[FIXED_BLOCK];
     struct x_block tail = {.scale = scale};
-    __m256i half = _mm256_set1_epi16(128), ones = _mm256_set1_epi16(1), sum = _mm256_setzero_si256();
     for (int i = 0; i < FIXED_BLOCK; i++)
         ordered[i] = q[column[i]];
-    for (int s = 0; s < SLOTS; s++) {
-        __m256i a = load_i(ordered + 32 * s), b = load_i(ordered + 32 * s + 16);
-        __m256i a_hi = _mm256_srai_epi16(_mm256_add_epi16(a, half), 8);
-        __m256i b_hi = _mm256_srai_epi16(_mm256_add_epi16(b, half), 8);
-        __m256i a_lo = _mm256_sub_epi16(a, _mm256_slli_epi16(a_hi, 8));
-        __m256i b_lo = _mm256_sub_epi16(b, _mm256_slli_epi16(b_hi, 8));
-        char *slot = to + s * X_SLOT;
-        store_i(slot, a_hi);
-        store_i(slot + 32, b_hi);
-        if (is_row) {
-            __m256i lo = _mm256_packs_epi16(a_lo, b_lo);
-            store_i(slot + 64, lo);
-            store_i(slot + 96, _mm256_abs_epi8(lo));
-        } else {
-            store_i(slot + 64, a_lo);
-            store_i(slot + 96, b_lo);
-        }
-        store_i(to + X_Q + s * 64, a);
-        store_i(to + X_Q + s * 64 + 32, b);
-        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_add_epi16(a_hi, b_hi), ones));
-    }
-    /* of several rows, weights have it taken off */
-    tail.correction[0] = is_row ? 128 * sum_lanes(sum) : 0;
+    memcpy(to, ordered, sizeof ordered);
     memcpy(to + X_TAIL, &tail, sizeof tail);
 }
 
-/* x.hi and q of the number at `place` of a block. */
-static ALWAYS_INLINE void read_place(const char *x, int place, int *hi, int *q)
+/* The number at `place` of a block of one row. */
+static ALWAYS_INLINE int read_place(const char *x, int place)
 {
-    int16_t hi_16, q_16;
-    memcpy(&hi_16, x + place / 32 * X_SLOT + place % 32 * 2, sizeof hi_16);
-    memcpy(&q_16, x + X_Q + place * 2, sizeof q_16);
-    *hi = hi_16;
-    *q = q_16;
+    int16_t q;
+    memcpy(&q, x + place * 2, sizeof q);
+    return q;
 }
 
 /* ---- tables ---- */
@@ -116,10 +103,10 @@ struct fixed_tables {
     __m256i hi[16], lo[16];
 };
 
-static ALWAYS_INLINE __m256i load_sixteen(const int8_t *table, int bits)
+static ALWAYS_INLINE __m256i load_sixteen(const uint8_t *table, int bits)
 {
     if (bits < 4) {
-        int8_t repeated[16];
+        uint8_t repeated[16];
         for (int k = 0; k < 16; k++)
             repeated[k] = table[k & ((1 << bits) - 1)];
         return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)repeated));
@@ -142,11 +129,11 @@ static ALWAYS_INLINE void rotate_table(__m256i to[4], const __m256i from[4])
     to[3] = _mm256_unpackhi_epi64(ab23, cd23);
 }
 
-static ALWAYS_INLINE void load_plane(__m256i t[16], const int8_t *table, int bits, __m256i flip)
+static ALWAYS_INLINE void load_plane(__m256i t[16], const uint8_t *table, int bits)
 {
     const int n = bits <= 4 ? 1 : 1 << (bits - 4);
     for (int k = 0; k < n; k++)
-        t[k] = _mm256_xor_si256(load_sixteen(table + 16 * k, bits), flip);
+        t[k] = load_sixteen(table + 16 * k, bits);
     if (bits == 6)
         rotate_table(t + 4, t);
     for (int k = 0; bits > 4 && k < (bits == 6 ? 8 : 16); k++) {
@@ -155,65 +142,55 @@ static ALWAYS_INLINE void load_plane(__m256i t[16], const int8_t *table, int bit
     }
 }
 
-static ALWAYS_INLINE void load_tables(struct fixed_tables *t, const int8_t *table, int bits)
+static ALWAYS_INLINE void load_tables(struct fixed_tables *t, const uint8_t *table, int bits)
 {
-    load_plane(t->hi, table, bits, _mm256_setzero_si256());
-    load_plane(t->lo, table + (1 << bits), bits, _mm256_set1_epi8(-128));
+    load_plane(t->hi, table, bits);
+    load_plane(t->lo, table + (1 << bits), bits);
+}
+
+/* For sums with one activation row: the same. */
+static ALWAYS_INLINE void load_row_tables_of(struct fixed_tables *t, const uint8_t *table, int bits,
+                                             bool is_identity)
+{
+    (void)is_identity;
+    load_tables(t, table, bits);
 }
 
 /* ---- decoding ---- */
 
-/* Where a decoded slot goes: into sums with the activations of one row, or into 16-bit planes. */
+/* Where a decoded slot goes: into sums with the activations of one row, or into 16-bit numbers. */
 struct sink {
     bool is_sum;   /* constant wherever these are inlined */
     const char *x; /* X_BLOCK of the row */
-    char *planes;
+    char *decoded;
     __m256i sum; /* eight lanes of 32 bits; lanes 0-3 the first half of a unit */
 };
 
-static ALWAYS_INLINE void sink_sum(struct sink *to, __m256i a, __m256i b)
-{
-    to->sum = in_register(_mm256_add_epi32(to->sum, _mm256_add_epi32(a, b)));
-}
-
-/* hi and lo + 128 of a slot. |w.hi| <= 127, so that the products of bytes below never saturate. */
+/* The planes of a slot; integers have no upper one. */
 static ALWAYS_INLINE void sink_slot(struct sink *to, int slot, __m256i hi, __m256i lo, bool is_identity)
 {
+    __m256i a = _mm256_unpacklo_epi8(lo, is_identity ? lo : hi);
+    __m256i b = _mm256_unpackhi_epi8(lo, is_identity ? lo : hi);
     if (is_identity) {
-        __m256i a = _mm256_srai_epi16(_mm256_unpacklo_epi8(hi, hi), 8);
-        __m256i b = _mm256_srai_epi16(_mm256_unpackhi_epi8(hi, hi), 8);
-        if (!to->is_sum) {
-            store_i(to->planes + slot * 64, a);
-            store_i(to->planes + slot * 64 + 32, b);
-        } else {
-            const char *q = to->x + X_Q + slot * 64;
-            sink_sum(to, _mm256_madd_epi16(a, load_i(q)), _mm256_madd_epi16(b, load_i(q + 32)));
-        }
+        a = _mm256_srai_epi16(a, 8);
+        b = _mm256_srai_epi16(b, 8);
+    }
+    if (!to->is_sum) {
+        store_i(to->decoded + slot * X_SLOT, a);
+        store_i(to->decoded + slot * X_SLOT + 32, b);
         return;
     }
-    __m256i a = _mm256_unpacklo_epi8(lo, hi), b = _mm256_unpackhi_epi8(lo, hi);
-    if (!to->is_sum) {
-        const __m256i offset = _mm256_set1_epi16(128);
-        store_i(to->planes + slot * 128, _mm256_sub_epi16(a, offset));
-        store_i(to->planes + slot * 128 + 32, _mm256_sub_epi16(b, offset));
-        store_i(to->planes + slot * 128 + 64, _mm256_srai_epi16(a, 8));
-        store_i(to->planes + slot * 128 + 96, _mm256_srai_epi16(b, 8));
-    } else {
-        const char *x = to->x + slot * X_SLOT;
-        __m256i low = _mm256_maddubs_epi16(load_i(x + 96), _mm256_sign_epi8(hi, load_i(x + 64)));
-        low = _mm256_madd_epi16(low, _mm256_set1_epi16(1));
-        a = _mm256_madd_epi16(a, load_i(x));
-        b = _mm256_madd_epi16(b, load_i(x + 32));
-        sink_sum(to, _mm256_add_epi32(a, b), low);
-    }
+    const char *x = to->x + slot * X_SLOT;
+    to->sum = in_register(_mm256_add_epi32(to->sum, _mm256_madd_epi16(a, load_i(x))));
+    to->sum = in_register(_mm256_add_epi32(to->sum, _mm256_madd_epi16(b, load_i(x + 32))));
 }
 
 /* An index of at most 4 bits in the low bits of every byte; bit 7 is clear. */
 static ALWAYS_INLINE void look_up_16(struct sink *to, int slot, const struct fixed_tables *t, __m256i index,
                                      bool is_identity)
 {
-    __m256i hi = _mm256_shuffle_epi8(t->hi[0], index);
-    __m256i lo = is_identity ? hi : _mm256_shuffle_epi8(t->lo[0], index);
+    __m256i lo = _mm256_shuffle_epi8(t->lo[0], index);
+    __m256i hi = is_identity ? lo : _mm256_shuffle_epi8(t->hi[0], index);
     sink_slot(to, slot, hi, lo, is_identity);
 }
 
@@ -377,12 +354,12 @@ static ALWAYS_INLINE void decode_unit(struct sink *to, const uint8_t *p, int uni
     }
 }
 
-/* A block of one weight row into planes: per slot 32 w, then 32 w.hi, 16 bits each; for integers 32 w.hi alone. */
-static ALWAYS_INLINE void decode_block(char *planes, const uint8_t *p, const struct fixed_tables *t, int bits,
-                                       bool is_identity)
+/* A block of one weight row into 16-bit numbers, in the order of one prepared activation row. */
+static ALWAYS_INLINE void decode_block(char *decoded, const uint8_t *p, const struct fixed_tables *t,
+                                       int bits, bool is_identity)
 {
     const int n_units = units_of(bits, is_identity);
-    struct sink to = {.planes = planes};
+    struct sink to = {.decoded = decoded};
     for (int u = 0; u < n_units; u++)
         decode_unit(&to, p, u, t, bits, is_identity);
 }
@@ -412,57 +389,128 @@ static ALWAYS_INLINE char *sum_block(char *lanes, const uint8_t *p, const char *
     return lanes;
 }
 
-/* Sums over slots [first, last) of four decoded rows with two activation rows. sums[r] and sums[4 + r]: row r with the
- * first and the second. */
-static ALWAYS_INLINE void sum_slots(__m256i sums[8], const char *planes, const char *x0, const char *x1,
-                                    int first, int last, bool is_identity)
+/* ---- registers of a panel (fixed_panel.h) ---- */
+
+typedef __m256i pint;
+typedef __m256 pfloat;
+#define PANEL_LANES 8
+#define FIXED_TOKENS 4 /* activation rows at a time: 8 of 16 registers are sums */
+
+static ALWAYS_INLINE pint pint_load(const char *p)
 {
-    UNROLL_ALL
-    for (int i = 0; i < 8; i++)
-        sums[i] = _mm256_setzero_si256();
-    if (is_identity) {
-        for (int at = first * 64; at < last * 64; at += 32) {
-            __m256i q0 = in_register(load_i(x0 + X_Q + at)), q1 = in_register(load_i(x1 + X_Q + at));
-            UNROLL_ALL
-            for (int r = 0; r < 4; r++) {
-                __m256i v = in_register(load_i(planes + r * DECODED_BLOCK + at));
-                sums[r] = in_register(_mm256_add_epi32(sums[r], _mm256_madd_epi16(v, q0)));
-                sums[4 + r] = in_register(_mm256_add_epi32(sums[4 + r], _mm256_madd_epi16(v, q1)));
-            }
-        }
-        return;
-    }
-    for (int at = first * X_SLOT; at < last * X_SLOT; at += X_SLOT) {
-        UNROLL_ALL
-        for (int half = at; half < at + 64; half += 32) {
-            __m256i hi0 = in_register(load_i(x0 + half)), lo0 = in_register(load_i(x0 + half + 64));
-            __m256i hi1 = in_register(load_i(x1 + half)), lo1 = in_register(load_i(x1 + half + 64));
-            UNROLL_ALL
-            for (int r = 0; r < 4; r++) {
-                __m256i v = in_register(load_i(planes + r * DECODED_BLOCK + half));
-                __m256i v_hi = in_register(load_i(planes + r * DECODED_BLOCK + half + 64));
-                sums[r] = in_register(_mm256_add_epi32(
-                    sums[r], _mm256_add_epi32(_mm256_madd_epi16(v, hi0), _mm256_madd_epi16(v_hi, lo0))));
-                sums[4 + r] = in_register(_mm256_add_epi32(
-                    sums[4 + r], _mm256_add_epi32(_mm256_madd_epi16(v, hi1), _mm256_madd_epi16(v_hi, lo1))));
-            }
-        }
-    }
+    return load_i(p);
 }
 
-/* Of a whole block. */
-static ALWAYS_INLINE void sum_quad(__m256i sums[8], const char *planes, const char *x0, const char *x1,
-                                   bool is_identity)
+static ALWAYS_INLINE void pint_store(char *p, pint a)
 {
-    sum_slots(sums, planes, x0, x1, 0, SLOTS, is_identity);
+    store_i(p, a);
 }
 
-/* Of the STEP_UNITS units from `unit` on, integers of `bits` bits. */
-static ALWAYS_INLINE void sum_units(__m256i sums[STEP_UNITS][8], const char *planes, const char *x0,
-                                    const char *x1, int unit, int bits)
+/* 16 bytes from each of `from`, from + step, .. */
+static ALWAYS_INLINE pint pint_gather(const char *from, int step)
 {
-    const int slots = 2 * half_columns(bits) / 32;
-    sum_slots(sums[0], planes, x0, x1, unit * slots, (unit + 1) * slots, true);
+    return _mm256_inserti128_si256(
+        _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)from)),
+        _mm_loadu_si128((const __m128i *)(const void *)(from + step)), 1);
+}
+
+static ALWAYS_INLINE pint pint_broadcast(const char *p)
+{
+    int32_t pair;
+    memcpy(&pair, p, sizeof pair);
+    return _mm256_set1_epi32(pair);
+}
+
+static ALWAYS_INLINE pint pint_zero(void)
+{
+    return _mm256_setzero_si256();
+}
+
+static ALWAYS_INLINE pint pint_in_register(pint a)
+{
+    return in_register(a);
+}
+
+static ALWAYS_INLINE pint pint_add(pint a, pint b)
+{
+    return _mm256_add_epi32(a, b);
+}
+
+/* acc + a.0 * b.0 + a.1 * b.1 in every lane */
+static ALWAYS_INLINE pint pint_dot(pint acc, pint a, pint b)
+{
+    return in_register(_mm256_add_epi32(acc, _mm256_madd_epi16(a, b)));
+}
+
+/* a = 65536 * the upper one, rounded down, + the lower one */
+static ALWAYS_INLINE pint pint_upper_half(pint a)
+{
+    return _mm256_srai_epi32(a, 16);
+}
+
+static ALWAYS_INLINE pint pint_lower_half(pint a)
+{
+    return _mm256_blend_epi16(a, _mm256_setzero_si256(), 0xaa);
+}
+
+static ALWAYS_INLINE pint pint_unpack_low_32(pint a, pint b)
+{
+    return _mm256_unpacklo_epi32(a, b);
+}
+
+static ALWAYS_INLINE pint pint_unpack_high_32(pint a, pint b)
+{
+    return _mm256_unpackhi_epi32(a, b);
+}
+
+static ALWAYS_INLINE pint pint_unpack_low_64(pint a, pint b)
+{
+    return _mm256_unpacklo_epi64(a, b);
+}
+
+static ALWAYS_INLINE pint pint_unpack_high_64(pint a, pint b)
+{
+    return _mm256_unpackhi_epi64(a, b);
+}
+
+static ALWAYS_INLINE pfloat pfloat_zero(void)
+{
+    return _mm256_setzero_ps();
+}
+
+static ALWAYS_INLINE pfloat pfloat_set1(float x)
+{
+    return _mm256_set1_ps(x);
+}
+
+static ALWAYS_INLINE pfloat pfloat_load(const float *p)
+{
+    return _mm256_loadu_ps(p);
+}
+
+static ALWAYS_INLINE void pfloat_store(float *p, pfloat a)
+{
+    _mm256_storeu_ps(p, a);
+}
+
+static ALWAYS_INLINE pfloat pfloat_add(pfloat a, pfloat b)
+{
+    return _mm256_add_ps(a, b);
+}
+
+static ALWAYS_INLINE pfloat pfloat_mul(pfloat a, pfloat b)
+{
+    return _mm256_mul_ps(a, b);
+}
+
+static ALWAYS_INLINE pfloat pfloat_fma(pfloat a, pfloat b, pfloat c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+
+static ALWAYS_INLINE pfloat pfloat_of(pint a)
+{
+    return _mm256_cvtepi32_ps(a);
 }
 
 #endif

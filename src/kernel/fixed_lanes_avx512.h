@@ -4,11 +4,15 @@
  * slot s, byte p is, and activations are prepared in that order. A permutation of bytes looks at the low 6 bits
  * of an index only, so that indices need no masks: tables of fewer entries are repeated to 64.
  *
- * The multiplication wants one unsigned factor: table planes are taken as hi + 128 and lo + 128. With
- * high = sum (hi + 128) * x.hi and rest = sum (hi + 128) * x.lo + (lo + 128) * x.hi, S is 256 * high + rest less the
- * correction 128 * (257 * sum x.hi + sum x.lo), all modulo 2^32. Integers have no lo: 256 in place of 257.
+ * One activation row is multiplied by planes of bytes, of which one must be unsigned: u = w + 8192 = 256 * hi + lo, where
+ * 0 <= hi < 64 (the table's upper byte + 32) and lo the table's lower byte; q = 256 * x.hi + x.lo with signed bytes. Then
+ * S = 65536 * sum hi * x.hi + 256 * sum (hi * x.lo + lo * x.hi) + sum lo * x.lo - 8192 * sum q, all modulo 2^32: right
+ * because a lane has 16 columns and ends below 16 * 8191^2 < 2^30. Integers are one plane, u = w + 128.
+ * An instruction of words does the same with one plane less, but bytes have to be interleaved for it, which costs more
+ * than the fourth product.
  *
- * A block of prepared activations is X_BLOCK bytes: per slot 64 x.hi, then 64 x.lo; then struct x_block. */
+ * Prepared for one row a block is X_BLOCK bytes: per slot 64 x.hi, then 64 x.lo; by lanes -8192 * sum q and -128 * sum q;
+ * struct x_block. Several rows: fixed_panel.h. */
 #ifndef MILKIT_KERNEL_FIXED_LANES_AVX512_H
 #define MILKIT_KERNEL_FIXED_LANES_AVX512_H
 
@@ -16,10 +20,11 @@
 
 #define ISA(name) name##__vnni
 #define X_SLOT 128
-#define X_TAIL 512
-#define X_BLOCK 576
+#define X_START 512
+#define X_TAIL 640
+#define X_BLOCK 704
 #define SLOTS (FIXED_BLOCK / 64)
-#define STEP_UNITS 2 /* units of which sum_units yields the sums */
+#define STEP_UNITS 2 /* units of which one register holds the sums */
 
 static int slot_column(int bits, int slot, int p)
 {
@@ -35,10 +40,22 @@ static int slot_column(int bits, int slot, int p)
     }
 }
 
+/* Where the c-th run of eight numbers of a panel lies in a decoded row, in bytes (decode_block): slots of the same bytes
+ * of 4-bit weights take turns by lanes. */
+static ALWAYS_INLINE int panel_run_offset(int bits, int c)
+{
+    const int together = bits == 4 ? 2 : 1, of_unit = c % (8 * together);
+    int slot = c / (8 * together) * together + of_unit % (2 * together) / 2;
+    return slot * X_SLOT + c % 2 * 64 + of_unit / (2 * together) * 16;
+}
+
+/* The column whose number stands at `place` of a block. */
 static int place_column(int bits, int place, bool is_row)
 {
-    (void)is_row;
-    return slot_column(bits, place / 64, place % 64);
+    if (is_row)
+        return slot_column(bits, place / 64, place % 64);
+    int at = panel_run_offset(bits, place / 8) + place % 8 * 2;
+    return slot_column(bits, at / X_SLOT, at % 64 / 16 * 16 + at % X_SLOT / 64 * 8 + at % 16 / 2);
 }
 
 static ALWAYS_INLINE __m512i load_z(const void *p)
@@ -46,17 +63,32 @@ static ALWAYS_INLINE __m512i load_z(const void *p)
     return _mm512_loadu_si512(p);
 }
 
+static ALWAYS_INLINE __m256i lower_half(__m512i a)
+{
+    return _mm512_castsi512_si256(a);
+}
+
+static ALWAYS_INLINE __m256i upper_half(__m512i a)
+{
+    return _mm512_extracti64x4_epi64(a, 1);
+}
+
 /* ---- activations ---- */
+
+/* The end of a block of one prepared activation row. */
+struct x_block {
+    float scale;
+};
 
 /* to: one X_BLOCK; column[]: what each place in it holds. */
 static void arrange_block(char *to, const int16_t q[FIXED_BLOCK], const uint8_t column[FIXED_BLOCK],
-                          float scale, bool is_row)
+                          float scale)
 {
-    (void)is_row;
     int16_t ordered[FIXED_BLOCK];
     struct x_block tail = {.scale = scale};
-    __m256i half = _mm256_set1_epi16(128), ones = _mm256_set1_epi16(1);
-    __m256i sum_hi = _mm256_setzero_si256(), sum_lo = _mm256_setzero_si256();
+    const __m256i half = _mm256_set1_epi16(128);
+    const __m512i ones = _mm512_set1_epi8(1);
+    __m512i sum_hi = _mm512_setzero_si512(), sum_lo = sum_hi;
     for (int i = 0; i < FIXED_BLOCK; i++)
         ordered[i] = q[column[i]];
     for (int i = 0; i < FIXED_BLOCK; i += 32) {
@@ -68,21 +100,23 @@ static void arrange_block(char *to, const int16_t q[FIXED_BLOCK], const uint8_t 
         char *slot = to + i / 64 * X_SLOT + i % 64;
         store_i(slot, _mm256_permute4x64_epi64(_mm256_packs_epi16(a_hi, b_hi), 0xd8));
         store_i(slot + 64, _mm256_permute4x64_epi64(_mm256_packs_epi16(a_lo, b_lo), 0xd8));
-        sum_hi = _mm256_add_epi32(sum_hi, _mm256_madd_epi16(_mm256_add_epi16(a_hi, b_hi), ones));
-        sum_lo = _mm256_add_epi32(sum_lo, _mm256_madd_epi16(_mm256_add_epi16(a_lo, b_lo), ones));
     }
-    int32_t hi = sum_lanes(sum_hi), lo = sum_lanes(sum_lo);
-    tail.correction[0] = 128 * (257 * hi + lo);
-    tail.correction[1] = 128 * (256 * hi + lo);
+    for (int s = 0; s < SLOTS; s++) {
+        sum_hi = _mm512_dpbusd_epi32(sum_hi, ones, load_z(to + s * X_SLOT));
+        sum_lo = _mm512_dpbusd_epi32(sum_lo, ones, load_z(to + s * X_SLOT + 64));
+    }
+    __m512i less =
+        _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_add_epi32(_mm512_slli_epi32(sum_hi, 8), sum_lo));
+    _mm512_storeu_si512(to + X_START, _mm512_slli_epi32(less, 13));
+    _mm512_storeu_si512(to + X_START + 64, _mm512_slli_epi32(less, 7));
     memcpy(to + X_TAIL, &tail, sizeof tail);
 }
 
-/* x.hi and q of the number at `place` of a block. */
-static ALWAYS_INLINE void read_place(const char *x, int place, int *hi, int *q)
+/* The number at `place` of a block of one row. */
+static ALWAYS_INLINE int read_place(const char *x, int place)
 {
     const int8_t *slot = (const int8_t *)x + place / 64 * X_SLOT + place % 64;
-    *hi = slot[0];
-    *q = 256 * slot[0] + slot[64];
+    return 256 * slot[0] + slot[64];
 }
 
 /* ---- tables ---- */
@@ -92,11 +126,11 @@ struct fixed_tables {
     __m512i hi[4], lo[4];
 };
 
-static ALWAYS_INLINE void load_plane(__m512i t[4], const int8_t *table, int bits)
+static ALWAYS_INLINE void load_plane(__m512i t[4], const uint8_t *table, int bits)
 {
     const int n = bits == 8 ? 4 : 1, period = 1 << bits;
     for (int k = 0; k < n; k++) {
-        int8_t repeated[64];
+        uint8_t repeated[64];
         if (bits >= 6) {
             t[k] = load_z(table + 64 * k);
         } else if (bits == 4) {
@@ -106,14 +140,32 @@ static ALWAYS_INLINE void load_plane(__m512i t[4], const int8_t *table, int bits
                 repeated[i] = table[i & (period - 1)];
             t[k] = load_z(repeated);
         }
-        t[k] = _mm512_xor_si512(t[k], _mm512_set1_epi8(-128));
     }
 }
 
-static ALWAYS_INLINE void load_tables(struct fixed_tables *t, const int8_t *table, int bits)
+static ALWAYS_INLINE void load_tables(struct fixed_tables *t, const uint8_t *table, int bits)
 {
     load_plane(t->hi, table, bits);
     load_plane(t->lo, table + (1 << bits), bits);
+}
+
+/* For planes of bytes: to what is unsigned. */
+static ALWAYS_INLINE void make_unsigned(struct fixed_tables *t, int bits, bool is_identity)
+{
+    const int n = bits == 8 ? 4 : 1;
+    for (int k = 0; k < n; k++) {
+        if (is_identity)
+            t->lo[k] = _mm512_xor_si512(t->lo[k], _mm512_set1_epi8(-128));
+        else
+            t->hi[k] = _mm512_add_epi8(t->hi[k], _mm512_set1_epi8(32));
+    }
+}
+
+static ALWAYS_INLINE void load_row_tables_of(struct fixed_tables *t, const uint8_t *table, int bits,
+                                             bool is_identity)
+{
+    load_tables(t, table, bits);
+    make_unsigned(t, bits, is_identity);
 }
 
 /* ---- decoding ---- */
@@ -163,73 +215,79 @@ static ALWAYS_INLINE __m512i slot_indices(const uint8_t *p, int slot, int bits)
     return _mm512_multishift_epi64_epi8(shifts, v);
 }
 
-/* hi + 128 and lo + 128 of a slot; integers have no lo. */
+/* The planes of a slot; integers have no upper one. */
 static ALWAYS_INLINE void decode_slot(__m512i *hi, __m512i *lo, const uint8_t *p, int slot,
                                       const struct fixed_tables *t, int bits, bool is_identity)
 {
     __m512i index = slot_indices(p, slot, bits);
     if (is_identity && bits == 8)
-        *hi = _mm512_xor_si512(index, _mm512_set1_epi8(-128));
+        *lo = index;
     else
-        *hi = look_up(t->hi, index, bits);
-    *lo = is_identity ? _mm512_setzero_si512() : look_up(t->lo, index, bits);
+        *lo = look_up(t->lo, index, bits);
+    *hi = is_identity ? *lo : look_up(t->hi, index, bits);
 }
 
-/* A block of one weight row into planes: per slot 64 hi + 128, then 64 lo + 128. */
-static ALWAYS_INLINE void decode_block(char *planes, const uint8_t *p, const struct fixed_tables *t, int bits,
-                                       bool is_identity)
+/* A block of one weight row into 16-bit numbers: per slot bytes 0-7, 16-23, 32-39, 48-55, then the others. Tables as
+ * they are. */
+static ALWAYS_INLINE void decode_block(char *decoded, const uint8_t *p, const struct fixed_tables *t,
+                                       int bits, bool is_identity)
 {
     UNROLL_ALL
     for (int s = 0; s < SLOTS; s++) {
         __m512i hi, lo;
         decode_slot(&hi, &lo, p, s, t, bits, is_identity);
-        _mm512_storeu_si512(planes + s * X_SLOT, hi);
-        if (!is_identity)
-            _mm512_storeu_si512(planes + s * X_SLOT + 64, lo);
+        __m512i a = _mm512_unpacklo_epi8(lo, hi), b = _mm512_unpackhi_epi8(lo, hi);
+        if (is_identity) {
+            a = _mm512_srai_epi16(a, 8);
+            b = _mm512_srai_epi16(b, 8);
+        }
+        _mm512_storeu_si512(decoded + s * X_SLOT, a);
+        _mm512_storeu_si512(decoded + s * X_SLOT + 64, b);
     }
 }
 
 /* ---- sums ---- */
 
+/* Upper by upper bytes, upper by lower, lower by upper, lower by lower. */
 struct slot_sums {
-    __m512i high, rest, low;
+    __m512i high, rest, more, low;
 };
 
+/* Of integers lo is all there is, and is less than 128 too large. */
 static ALWAYS_INLINE void add_slot(struct slot_sums *s, __m512i hi, __m512i lo, __m512i x_hi, __m512i x_lo,
                                    bool is_identity)
 {
-    s->high = _mm512_dpbusd_epi32(s->high, hi, x_hi);
-    s->rest = _mm512_dpbusd_epi32(s->rest, hi, x_lo);
-    if (!is_identity)
-        s->low = _mm512_dpbusd_epi32(s->low, lo, x_hi);
+    s->more = _mm512_dpbusd_epi32(s->more, lo, x_hi);
+    s->low = _mm512_dpbusd_epi32(s->low, lo, x_lo);
+    if (!is_identity) {
+        s->high = _mm512_dpbusd_epi32(s->high, hi, x_hi);
+        s->rest = _mm512_dpbusd_epi32(s->rest, hi, x_lo);
+    }
 }
 
 static ALWAYS_INLINE __m512i join_sums(const struct slot_sums *s)
 {
-    return _mm512_add_epi32(_mm512_slli_epi32(s->high, 8), _mm512_add_epi32(s->rest, s->low));
+    __m512i middle = _mm512_add_epi32(_mm512_slli_epi32(s->high, 8), _mm512_add_epi32(s->rest, s->more));
+    return _mm512_add_epi32(_mm512_slli_epi32(middle, 8), s->low);
 }
 
-static ALWAYS_INLINE struct slot_sums no_sums(void)
+static ALWAYS_INLINE struct slot_sums sums_from(__m512i start)
 {
     __m512i zero = _mm512_setzero_si512();
-    struct slot_sums s = {zero, zero, zero};
+    struct slot_sums s = {zero, zero, zero, start};
     return s;
 }
 
-static ALWAYS_INLINE __m256i lower_half(__m512i a)
+/* For a whole block of x: what sums are too large by, taken off. */
+static ALWAYS_INLINE struct slot_sums block_start(const char *x, bool is_identity)
 {
-    return _mm512_castsi512_si256(a);
-}
-
-static ALWAYS_INLINE __m256i upper_half(__m512i a)
-{
-    return _mm512_extracti64x4_epi64(a, 1);
+    return sums_from(load_z(x + X_START + (is_identity ? 64 : 0)));
 }
 
 /* What the sums of integers over slots [first, last) are too large by, lane by lane. */
 static ALWAYS_INLINE __m512i lane_correction(const char *x, int first, int last)
 {
-    struct slot_sums s = no_sums();
+    struct slot_sums s = sums_from(_mm512_setzero_si512());
     const __m512i zero_weights = _mm512_set1_epi8(-128);
     for (int i = first; i < last; i++)
         add_slot(&s, zero_weights, zero_weights, load_z(x + i * X_SLOT), load_z(x + i * X_SLOT + 64), true);
@@ -242,21 +300,28 @@ static ALWAYS_INLINE int step_slots(int bits)
     return STEP_UNITS * 2 * half_columns(bits) / 64;
 }
 
+static ALWAYS_INLINE void add_row_slot(struct slot_sums *s, const uint8_t *p, const char *x, int slot,
+                                       const struct fixed_tables *t, int bits, bool is_identity)
+{
+    __m512i hi, lo;
+    decode_slot(&hi, &lo, p, slot, t, bits, is_identity);
+    if (is_identity && bits == 8)
+        lo = _mm512_xor_si512(lo, _mm512_set1_epi8(-128));
+    add_slot(s, hi, lo, load_z(x + slot * X_SLOT), load_z(x + slot * X_SLOT + 64), is_identity);
+}
+
 /* A block of one weight row with one activation row: eight lanes of sums for the whole block or for each unit, every
- * TOGETHER * LANES_BYTES. Returns what follows the last. */
+ * TOGETHER * LANES_BYTES. Returns what follows the last. Tables are unsigned ones. */
 static ALWAYS_INLINE char *sum_block(char *lanes, const uint8_t *p, const char *x,
                                      const struct fixed_tables *t, int bits, bool is_identity, bool by_unit)
 {
     const int step = by_unit ? step_slots(bits) : SLOTS;
     UNROLL_ALL
     for (int first = 0; first < SLOTS; first += step) {
-        struct slot_sums s = no_sums();
+        struct slot_sums s = by_unit ? sums_from(_mm512_setzero_si512()) : block_start(x, is_identity);
         UNROLL_ALL
-        for (int i = first; i < first + step; i++) {
-            __m512i hi, lo;
-            decode_slot(&hi, &lo, p, i, t, bits, is_identity);
-            add_slot(&s, hi, lo, load_z(x + i * X_SLOT), load_z(x + i * X_SLOT + 64), is_identity);
-        }
+        for (int i = first; i < first + step; i++)
+            add_row_slot(&s, p, x, i, t, bits, is_identity);
         __m512i sum = join_sums(&s);
         if (by_unit) {
             sum = _mm512_sub_epi32(sum, lane_correction(x, first, first + step));
@@ -271,62 +336,204 @@ static ALWAYS_INLINE char *sum_block(char *lanes, const uint8_t *p, const char *
     return lanes;
 }
 
-/* Over slots [first, last) of four decoded rows with two activation rows. s[r] and s[4 + r]: row r with the first and
- * the second. */
-static ALWAYS_INLINE void sum_slots(__m512i sums[8], const char *planes, const char *x0, const char *x1,
-                                    int first, int last, bool is_identity)
+/* ---- registers of a panel (fixed_panel.h) ---- */
+
+typedef __m512i pint;
+typedef __m512 pfloat;
+#define PANEL_LANES 16
+#define FIXED_TOKENS 8 /* activation rows at a time: 16 of 32 registers are sums */
+
+static ALWAYS_INLINE pint pint_load(const char *p)
 {
-    __m512i high[8], rest[8];
-    UNROLL_ALL
-    for (int i = 0; i < 8; i++)
-        high[i] = rest[i] = _mm512_setzero_si512();
-    for (int at = first * X_SLOT; at < last * X_SLOT; at += X_SLOT) {
-        __m512i hi0 = load_z(x0 + at), lo0 = load_z(x0 + at + 64);
-        __m512i hi1 = load_z(x1 + at), lo1 = load_z(x1 + at + 64);
-        UNROLL_ALL
-        for (int r = 0; r < 4; r++) {
-            __m512i v_hi = load_z(planes + r * DECODED_BLOCK + at);
-            high[r] = _mm512_dpbusd_epi32(high[r], v_hi, hi0);
-            high[4 + r] = _mm512_dpbusd_epi32(high[4 + r], v_hi, hi1);
-            rest[r] = _mm512_dpbusd_epi32(rest[r], v_hi, lo0);
-            rest[4 + r] = _mm512_dpbusd_epi32(rest[4 + r], v_hi, lo1);
-            if (!is_identity) {
-                __m512i v_lo = load_z(planes + r * DECODED_BLOCK + at + 64);
-                rest[r] = _mm512_dpbusd_epi32(rest[r], v_lo, hi0);
-                rest[4 + r] = _mm512_dpbusd_epi32(rest[4 + r], v_lo, hi1);
-            }
-        }
-    }
-    UNROLL_ALL
-    for (int i = 0; i < 8; i++)
-        sums[i] = _mm512_add_epi32(_mm512_slli_epi32(high[i], 8), rest[i]);
+    return load_z(p);
 }
 
-/* Of a whole block. */
-static ALWAYS_INLINE void sum_quad(__m256i sums[8], const char *planes, const char *x0, const char *x1,
-                                   bool is_identity)
+static ALWAYS_INLINE void pint_store(char *p, pint a)
 {
-    __m512i wide[8];
-    sum_slots(wide, planes, x0, x1, 0, SLOTS, is_identity);
-    UNROLL_ALL
-    for (int i = 0; i < 8; i++)
-        sums[i] = _mm256_add_epi32(lower_half(wide[i]), upper_half(wide[i]));
+    _mm512_storeu_si512(p, a);
 }
 
-/* Of the STEP_UNITS units from `unit` on, integers of `bits` bits. */
-static ALWAYS_INLINE void sum_units(__m256i sums[STEP_UNITS][8], const char *planes, const char *x0,
-                                    const char *x1, int unit, int bits)
+static ALWAYS_INLINE __m128i load_x(const char *p)
 {
-    const int slots = step_slots(bits), first = unit / STEP_UNITS * slots;
-    __m512i wide[8];
-    sum_slots(wide, planes, x0, x1, first, first + slots, true);
-    __m512i extra[2] = {lane_correction(x0, first, first + slots), lane_correction(x1, first, first + slots)};
-    UNROLL_ALL
-    for (int i = 0; i < 8; i++) {
-        __m512i sum = _mm512_sub_epi32(wide[i], extra[i / 4]);
-        sums[0][i] = lower_half(sum);
-        sums[1][i] = upper_half(sum);
-    }
+    return _mm_loadu_si128((const __m128i *)(const void *)p);
 }
+
+/* 16 bytes from each of `from`, from + step, .. */
+static ALWAYS_INLINE pint pint_gather(const char *from, int step)
+{
+    __m512i a = _mm512_castsi128_si512(load_x(from));
+    a = _mm512_inserti32x4(a, load_x(from + step), 1);
+    a = _mm512_inserti32x4(a, load_x(from + 2 * step), 2);
+    return _mm512_inserti32x4(a, load_x(from + 3 * step), 3);
+}
+
+static ALWAYS_INLINE pint pint_broadcast(const char *p)
+{
+    int32_t pair;
+    memcpy(&pair, p, sizeof pair);
+    return _mm512_set1_epi32(pair);
+}
+
+static ALWAYS_INLINE pint pint_zero(void)
+{
+    return _mm512_setzero_si512();
+}
+
+static ALWAYS_INLINE pint pint_in_register(pint a)
+{
+    __asm__("" : "+v"(a));
+    return a;
+}
+
+static ALWAYS_INLINE pint pint_add(pint a, pint b)
+{
+    return _mm512_add_epi32(a, b);
+}
+
+/* acc + a.0 * b.0 + a.1 * b.1 in every lane */
+static ALWAYS_INLINE pint pint_dot(pint acc, pint a, pint b)
+{
+    return pint_in_register(_mm512_dpwssd_epi32(acc, a, b));
+}
+
+/* a = 65536 * the upper one, rounded down, + the lower one */
+static ALWAYS_INLINE pint pint_upper_half(pint a)
+{
+    return _mm512_srai_epi32(a, 16);
+}
+
+static ALWAYS_INLINE pint pint_lower_half(pint a)
+{
+    return _mm512_and_si512(a, _mm512_set1_epi32(65535));
+}
+
+static ALWAYS_INLINE pint pint_unpack_low_32(pint a, pint b)
+{
+    return _mm512_unpacklo_epi32(a, b);
+}
+
+static ALWAYS_INLINE pint pint_unpack_high_32(pint a, pint b)
+{
+    return _mm512_unpackhi_epi32(a, b);
+}
+
+static ALWAYS_INLINE pint pint_unpack_low_64(pint a, pint b)
+{
+    return _mm512_unpacklo_epi64(a, b);
+}
+
+static ALWAYS_INLINE pint pint_unpack_high_64(pint a, pint b)
+{
+    return _mm512_unpackhi_epi64(a, b);
+}
+
+static ALWAYS_INLINE pfloat pfloat_zero(void)
+{
+    return _mm512_setzero_ps();
+}
+
+static ALWAYS_INLINE pfloat pfloat_set1(float x)
+{
+    return _mm512_set1_ps(x);
+}
+
+static ALWAYS_INLINE pfloat pfloat_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+
+static ALWAYS_INLINE void pfloat_store(float *p, pfloat a)
+{
+    _mm512_storeu_ps(p, a);
+}
+
+static ALWAYS_INLINE pfloat pfloat_add(pfloat a, pfloat b)
+{
+    return _mm512_add_ps(a, b);
+}
+
+static ALWAYS_INLINE pfloat pfloat_mul(pfloat a, pfloat b)
+{
+    return _mm512_mul_ps(a, b);
+}
+
+static ALWAYS_INLINE pfloat pfloat_fma(pfloat a, pfloat b, pfloat c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+
+static ALWAYS_INLINE pfloat pfloat_of(pint a)
+{
+    return _mm512_cvtepi32_ps(a);
+}
+
+/* The loop of fixed_panel.h for FIXED_TOKENS activation rows as one piece of assembly: sums in zmm0-15, the upper halves of
+ * twelve of them in zmm20-31. Compilers move some of these to memory and copy all of them. With n_runs 0, one run of
+ * `run` pairs whose sums are not halved. */
+#define PANEL_ZERO(n) "vpxord %%xmm" #n ", %%xmm" #n ", %%xmm" #n "\n\t"
+#define PANEL_TOKEN(t, step, x, a, b)                                                                        \
+    "vpbroadcastd 576*" #t "+4*" #step "(%[x]), %%zmm" #x "\n\t"                                             \
+    "vpdpwssd %%zmm" #x ", %%zmm16, %%zmm" #a "\n\t"                                                         \
+    "vpdpwssd %%zmm" #x ", %%zmm17, %%zmm" #b "\n\t"
+#define PANEL_STEP(step)                                                                                     \
+    "vmovdqu64 128*" #step "(%[panel]), %%zmm16\n\t"                                                         \
+    "vmovdqu64 128*" #step "+64(%[panel]), %%zmm17\n\t" PANEL_TOKEN(0, step, 18, 0, 1)                       \
+        PANEL_TOKEN(1, step, 19, 2, 3) PANEL_TOKEN(2, step, 18, 4, 5) PANEL_TOKEN(3, step, 19, 6, 7)         \
+            PANEL_TOKEN(4, step, 18, 8, 9) PANEL_TOKEN(5, step, 19, 10, 11) PANEL_TOKEN(6, step, 18, 12, 13) \
+                PANEL_TOKEN(7, step, 19, 14, 15)
+#define PANEL_HALVE(a, upper)                                                                                \
+    "vpsrad $16, %%zmm" #a ", %%zmm18\n\t"                                                                   \
+    "vpandd %%zmm16, %%zmm" #a ", %%zmm" #a "\n\t"                                                           \
+    "vpaddd %%zmm18, %%zmm" #upper ", %%zmm" #upper "\n\t"
+#define PANEL_HALVE_AWAY(a)                                                                                  \
+    "vpsrad $16, %%zmm" #a ", %%zmm18\n\t"                                                                   \
+    "vpandd %%zmm16, %%zmm" #a ", %%zmm" #a "\n\t"                                                           \
+    "vpaddd 64*" #a "(%[high]), %%zmm18, %%zmm18\n\t"                                                        \
+    "vmovdqu64 %%zmm18, 64*" #a "(%[high])\n\t"
+#define PANEL_STORE(a) "vmovdqu64 %%zmm" #a ", 64*" #a "(%[low])\n\t"
+#define PANEL_STORE_UPPER(a, upper) "vmovdqu64 %%zmm" #upper ", 64*" #a "(%[high])\n\t"
+/* clang-format off */
+#define PANEL_EACH_UPPER(f)                                                                                  \
+    f(0, 20) f(1, 21) f(2, 22) f(3, 23) f(4, 24) f(5, 25) f(6, 26) f(7, 27) f(8, 28) f(9, 29) f(10, 30) f(11, 31)
+#define PANEL_EACH(f)                                                                                        \
+    f(0) f(1) f(2) f(3) f(4) f(5) f(6) f(7) f(8) f(9) f(10) f(11) f(12) f(13) f(14) f(15)
+
+static ALWAYS_INLINE void panel_sums_most(pint low[FIXED_TOKENS][2], pint high[FIXED_TOKENS][2],
+                                          const char *panel, const char *x, int64_t run, int64_t n_runs)
+{
+    const int32_t lower = 65535;
+    int64_t left;
+    high[6][0] = high[6][1] = high[7][0] = high[7][1] = pint_zero();
+    __asm__ volatile(PANEL_EACH(PANEL_ZERO)
+                     PANEL_ZERO(20) PANEL_ZERO(21) PANEL_ZERO(22) PANEL_ZERO(23) PANEL_ZERO(24) PANEL_ZERO(25)
+                     PANEL_ZERO(26) PANEL_ZERO(27) PANEL_ZERO(28) PANEL_ZERO(29) PANEL_ZERO(30) PANEL_ZERO(31)
+                     ".p2align 6\n"
+                     "1:\n\t"
+                     "movq %[run], %[left]\n"
+                     "2:\n\t"
+                     PANEL_STEP(0) PANEL_STEP(1)
+                     "addq $8, %[x]\n\t"
+                     "addq $256, %[panel]\n\t"
+                     "subq $2, %[left]\n\t"
+                     "jnz 2b\n\t"
+                     "testq %[n], %[n]\n\t"
+                     "jz 3f\n\t"
+                     "vpbroadcastd %[lower], %%zmm16\n\t"
+                     PANEL_EACH_UPPER(PANEL_HALVE)
+                     PANEL_HALVE_AWAY(12) PANEL_HALVE_AWAY(13) PANEL_HALVE_AWAY(14) PANEL_HALVE_AWAY(15)
+                     "decq %[n]\n\t"
+                     "jnz 1b\n\t"
+                     PANEL_EACH_UPPER(PANEL_STORE_UPPER)
+                     "3:\n\t"
+                     PANEL_EACH(PANEL_STORE)
+                     : [left] "=&r"(left), [x] "+r"(x), [panel] "+r"(panel), [n] "+r"(n_runs)
+                     : [run] "r"(run), [low] "r"(low), [high] "r"(high), [lower] "m"(lower)
+                     : "cc", "memory", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8",
+                       "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "xmm16", "xmm17", "xmm18",
+                       "xmm19", "xmm20", "xmm21", "xmm22", "xmm23", "xmm24", "xmm25", "xmm26", "xmm27", "xmm28",
+                       "xmm29", "xmm30", "xmm31");
+}
+#define panel_sums_most panel_sums_most
+/* clang-format on */
 
 #endif

@@ -24,35 +24,38 @@ static ALWAYS_INLINE __m512i reduce_four_wide(const __m512i a[4])
     return _mm512_add_epi32(_mm512_unpacklo_epi64(p, q), _mm512_unpackhi_epi64(p, q));
 }
 
-/* Lane r of both parts together: the sum of all lanes of row r. */
-static ALWAYS_INLINE void reduce_eight_wide(__m256i part[2], const char *lanes)
+/* Lane r: the sum of all lanes of row r, exact, as float. A lane is below 2^30 (16 products), so that two are added before
+ * the halves are taken apart. */
+static ALWAYS_INLINE __m256 sum_eight_wide(const char *lanes, bool is_identity)
 {
-    __m512i rows[TOGETHER];
+    __m512i low[4], high[4];
     UNROLL_ALL
-    for (int r = 0; r < TOGETHER; r++)
-        rows[r] = load_z(lanes + r * PAIR_LANES_BYTES);
-    __m512i a = reduce_four_wide(rows), b = reduce_four_wide(rows + 4);
-    /* quarters: two of a, two of b */
-    __m512i sum = _mm512_add_epi32(_mm512_shuffle_i64x2(a, b, 0x44), _mm512_shuffle_i64x2(a, b, 0xee));
-    part[0] = _mm256_permute2x128_si256(lower_half(sum), upper_half(sum), 0x20);
-    part[1] = _mm256_permute2x128_si256(lower_half(sum), upper_half(sum), 0x31);
+    for (int i = 0; i < 4; i++) { /* rows 2 i and 2 i + 1, eight lanes each */
+        __m512i a = load_z(lanes + 2 * i * PAIR_LANES_BYTES),
+                b = load_z(lanes + (2 * i + 1) * PAIR_LANES_BYTES);
+        low[i] = _mm512_add_epi32(_mm512_shuffle_i64x2(a, b, 0x44), _mm512_shuffle_i64x2(a, b, 0xee));
+        high[i] = _mm512_srai_epi32(low[i], 16);
+    }
+    /* quarters: two of the even rows, two of the odd ones */
+    __m512i l = reduce_four_wide(low), h = is_identity ? l : reduce_four_wide(high);
+    const __m512i swap = _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 0, 0, 0, 0, 0, 0, 0, 0);
+    l = _mm512_permutexvar_epi32(swap, _mm512_add_epi32(l, _mm512_shuffle_i64x2(l, l, 0xb1)));
+    if (is_identity)
+        return _mm256_cvtepi32_ps(lower_half(l));
+    h = _mm512_permutexvar_epi32(swap, _mm512_add_epi32(h, _mm512_shuffle_i64x2(h, h, 0xb1)));
+    return float_of_halves(lower_half(h), lower_half(l));
 }
 
 /* A block of two weight rows; lanes of the second follow those of the first. */
 static ALWAYS_INLINE void sum_pair_block(char *lanes, const uint8_t *const p[2], const char *x,
                                          const struct fixed_tables *t, int bits, bool is_identity)
 {
-    struct slot_sums sums[2] = {no_sums(), no_sums()};
+    struct slot_sums sums[2] = {block_start(x, is_identity), block_start(x, is_identity)};
     UNROLL_ALL
-    for (int s = 0; s < SLOTS; s++) {
-        __m512i x_hi = load_z(x + s * X_SLOT), x_lo = load_z(x + s * X_SLOT + 64);
+    for (int s = 0; s < SLOTS; s++)
         UNROLL_ALL
-        for (int r = 0; r < 2; r++) {
-            __m512i hi, lo;
-            decode_slot(&hi, &lo, p[r], s, t, bits, is_identity);
-            add_slot(&sums[r], hi, lo, x_hi, x_lo, is_identity);
-        }
-    }
+    for (int r = 0; r < 2; r++)
+        add_row_slot(&sums[r], p[r], x, s, t, bits, is_identity);
     UNROLL_ALL
     for (int r = 0; r < 2; r++)
         _mm512_storeu_si512(lanes + r * PAIR_LANES_BYTES, join_sums(&sums[r]));
@@ -96,7 +99,7 @@ static ALWAYS_INLINE void fixed_row_pairs(float *y, const char *x, const struct 
     for (int64_t first = begin; first < end; first += TOGETHER) {
         int64_t o[TOGETHER];
         struct fixed_tables tables;
-        load_tables(&tables, table_of(w, first), bits);
+        load_row_tables_of(&tables, table_of(w, first), bits, is_identity);
         for (int64_t r = 0; r < TOGETHER; r++)
             o[r] = first + r;
         for (int64_t r = 0; r < TOGETHER; r += 2)
@@ -104,10 +107,9 @@ static ALWAYS_INLINE void fixed_row_pairs(float *y, const char *x, const struct 
         __m256 acc = _mm256_setzero_ps();
         for (int64_t b = 0; b < n_blocks; b++) {
             struct x_block tail;
-            __m256i part[2];
             memcpy(&tail, x + b * X_BLOCK + X_TAIL, sizeof tail);
-            reduce_eight_wide(part, lanes + b * PAIR_BLOCK_LANES);
-            acc = add_block(acc, part, b, &tail, w, o, is_identity);
+            __m256 sums = sum_eight_wide(lanes + b * PAIR_BLOCK_LANES, is_identity);
+            acc = add_block(acc, sums, b, &tail, w, o);
         }
         write_rows(y, acc, w, bias, o, TOGETHER);
     }

@@ -18,9 +18,9 @@ struct spread {
     /* One block's while the next one's are made: bytes read back as part of a vector sooner would make the
      * processor wait for their store. */
     uint8_t indices[2][FIXED_BLOCK];
-    __m256i top, ones; /* 0x80 in every byte, 1 in every 16 bits */
+    __m256i top; /* 0x80 in every byte */
     __m256i sums[TOGETHER];
-    __m256i tables[TOGETHER][8];   /* four sixteens of hi, four of lo + 128 */
+    __m256i tables[TOGETHER][8];   /* four sixteens of hi, four of lo */
     int64_t same[TOGETHER];        /* rows from this one on that have its table */
     const uint8_t *next[TOGETHER]; /* the block after row r's */
     uint8_t copies[TOGETHER][FIXED_BLOCK];
@@ -36,11 +36,11 @@ static ALWAYS_INLINE void spread_block(uint8_t *to, const uint8_t *p)
     }
 }
 
-static ALWAYS_INLINE void load_spread_tables(__m256i to[8], const int8_t *table)
+static ALWAYS_INLINE void load_spread_tables(__m256i to[8], const uint8_t *table)
 {
     for (int k = 0; k < 4; k++) {
         to[k] = load_sixteen(table + 16 * k, 6);
-        to[4 + k] = _mm256_xor_si256(load_sixteen(table + 64 + 16 * k, 6), _mm256_set1_epi8(-128));
+        to[4 + k] = load_sixteen(table + 64 + 16 * k, 6);
     }
 }
 
@@ -76,27 +76,22 @@ static ALWAYS_INLINE void load_spread_tables(__m256i to[8], const int8_t *table)
     "vpor %%ymm0, %%ymm5, %%ymm5\n\t"                                                                        \
     "vpor %%ymm1, %%ymm6, %%ymm6\n\t"                                                                        \
     SPREAD_LOAD(s, 2)                                                                                        \
-    "vmovdqu 128*" #s "+96(%[x]), %%ymm0\n\t"                                                                \
     "vpblendvb %%ymm2, %%ymm6, %%ymm4, %%ymm4\n\t"                                                           \
     SPREAD_BITS                                                                                              \
     "vpblendvb %%ymm2, %%ymm5, %%ymm3, %%ymm3\n\t"                                                           \
     "vpunpcklbw %%ymm3, %%ymm4, %%ymm5\n\t"                                                                  \
-    "vpunpckhbw %%ymm3, %%ymm4, %%ymm6\n\t"                                                                  \
     SPREAD_STORE(s, 2)                                                                                       \
-    "vpsignb 128*" #s "+64(%[x]), %%ymm3, %%ymm3\n\t"                                                        \
-    "vpmaddwd 128*" #s "(%[x]), %%ymm5, %%ymm5\n\t"                                                          \
+    "vpunpckhbw %%ymm3, %%ymm4, %%ymm6\n\t"                                                                  \
     SPREAD_LOAD(s, 3)                                                                                        \
-    "vpmaddubsw %%ymm3, %%ymm0, %%ymm3\n\t"                                                                  \
-    "vpmaddwd 128*" #s "+32(%[x]), %%ymm6, %%ymm6\n\t"                                                       \
+    "vpmaddwd 64*" #s "(%[x]), %%ymm5, %%ymm5\n\t"                                                           \
     SPREAD_BITS                                                                                              \
-    "vpmaddwd %[ones], %%ymm3, %%ymm3\n\t"                                                                   \
-    "vpaddd %%ymm6, %%ymm5, %%ymm5\n\t"                                                                      \
+    "vpmaddwd 64*" #s "+32(%[x]), %%ymm6, %%ymm6\n\t"                                                        \
     "vpaddd %%ymm5, %%ymm7, %%ymm7\n\t"                                                                      \
     SPREAD_STORE(s, 3)                                                                                       \
-    "vpaddd %%ymm3, %%ymm7, %%ymm7\n\t"
+    "vpaddd %%ymm6, %%ymm7, %%ymm7\n\t"
 /* clang-format on */
 
-_Static_assert(X_SLOT == 128 && FIXED_BLOCK == 256, "as SPREAD_SLOT has it");
+_Static_assert(X_SLOT == 64 && FIXED_BLOCK == 256, "as SPREAD_SLOT has it");
 
 /* sums[r]: of a block of n rows (at least 1) that share tables. The first one's indices are spread at `now`; next[r] is
  * what comes after row r. Returns where the indices of the last of these are spread. */
@@ -136,7 +131,7 @@ static ALWAYS_INLINE uint8_t *sum_spread(__m256i *sums, uint8_t *now, const uint
                      : [eight] "=&r"(eight), [from] "=&r"(from), [sums] "+r"(sums), [now] "+r"(now),
                        [later] "+r"(later), [next] "+r"(next), [n] "+r"(n)
                      : [x] "r"(x), [tables] "r"(tables), [mask] "r"(SPREAD_MASK), [ahead] "r"(ahead),
-                       [top] "m"(s->top), [ones] "m"(s->ones)
+                       [top] "m"(s->top)
                      : "cc", "memory", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8",
                        "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");
     /* clang-format on */
@@ -204,7 +199,6 @@ static void fixed_row_spread(float *y, const char *x, const struct fixed_weight 
     uint8_t *now = s.indices[0];
     const int64_t n_blocks = blocks_of(w->n_in), ahead = w->n_in * 6 / 8 * TOGETHER;
     s.top = _mm256_set1_epi8(-128);
-    s.ones = _mm256_set1_epi16(1);
     memset(s.sums, 0, sizeof s.sums);
     if (n_blocks > 0)
         spread_block(s.indices[0], spread_source(w, begin, 0, s.copies[0]));
@@ -219,13 +213,11 @@ static void fixed_row_spread(float *y, const char *x, const struct fixed_weight 
             o[r] = first + fixed_least(r, n - 1);
         for (int64_t b = 0; b < n_blocks; b++, x_block += X_BLOCK) {
             struct x_block tail;
-            __m256i half[2];
             find_next(&s, w, first, n, b, in_place, first + n < end ? first + n : first);
             for (int64_t r = 0; r < n; r += s.same[r])
                 now = sum_spread(s.sums + r, now, s.next + r, s.same[r], x_block, s.tables[r], ahead, &s);
             memcpy(&tail, x_block + X_TAIL, sizeof tail);
-            reduce_eight(&half[0], &half[1], s.sums);
-            acc = add_block(acc, half, b, &tail, w, o, false);
+            acc = add_block(acc, sum_eight(s.sums, false), b, &tail, w, o);
         }
         write_rows(y, acc, w, bias, o, n);
     }

@@ -32,7 +32,7 @@
 
 /* bytes of scratch that linear_fixed needs per thread */
 #define KERNEL_FIXED_SCRATCH(n_in, n_rows)                                                                   \
-    ((n_rows) == 1 ? ((size_t)(n_in) + FIXED_BLOCK - 1) / FIXED_BLOCK * 2048 + 64 : (size_t)32768)
+    ((n_rows) == 1 ? ((size_t)(n_in) + FIXED_BLOCK - 1) / FIXED_BLOCK * 2048 + 64 : (size_t)49152)
 
 /* Outputs may be the same array as an input of elementwise kernels, norms, rope and softmax (y == x, y == a, ..), but
  * not overlap one in another way. Kernels may use up to 64 KB of stack. */

@@ -10,14 +10,14 @@ struct fixed_case {
     struct fixed_weight w;
     float *x, *bias;
     uint8_t *indices;
-    int8_t *tables;
+    uint8_t *tables;
     float *scales;
     int64_t x_stride, y_stride, n_rows, begin, end;
 };
 
 enum table_kind { TABLE_RANDOM, TABLE_EXTREME, TABLE_IDENTITY };
 
-static void fill_table(struct random_state *r, int8_t *table, int bits, enum table_kind kind)
+static void fill_table(struct random_state *r, uint8_t *table, int bits, enum table_kind kind)
 {
     int n = 1 << bits;
     for (int k = 0; k < n; k++) {
@@ -25,10 +25,9 @@ static void fill_table(struct random_state *r, int8_t *table, int bits, enum tab
         if (kind == TABLE_EXTREME || random_bits(r) % 16 == 0)
             value = random_bits(r) % 2 ? FIXED_MAX : -FIXED_MAX;
         if (kind == TABLE_IDENTITY)
-            value = 256 * (k < n / 2 ? k : k - n);
-        int8_t low = (int8_t)(uint8_t)(value & 255);
-        table[k] = (int8_t)((value - low) / 256);
-        table[n + k] = low;
+            value = k < n / 2 ? k : k - n;
+        table[k] = (uint8_t)((unsigned)value >> 8 & 255);
+        table[n + k] = (uint8_t)((unsigned)value & 255);
     }
 }
 
@@ -233,13 +232,13 @@ static double weight_of(const struct fixed_weight *w, int64_t o, int64_t i)
         int64_t at = (o * w->n_in + i) * w->bits + bit;
         index |= (unsigned)(w->indices[at / 8] >> (at % 8) & 1) << bit;
     }
-    const int8_t *table = w->tables + o / w->rows_per_group * w->table_stride;
+    const uint8_t *table = w->tables + o / w->rows_per_group * w->table_stride;
     float scale = w->scale_block > 0 ? w->scales[o * (w->n_in / w->scale_block) + i / w->scale_block]
                                      : w->scales[o / w->rows_per_scale];
-    return (256.0 * table[index] + table[(1 << w->bits) + index]) * (double)scale;
+    return (256.0 * (int8_t)table[index] + table[(1 << w->bits) + index]) * (double)scale;
 }
 
-/* Plain C against double arithmetic: the sum's error is that of 16-bit activations and of the product of low bytes. */
+/* Plain C against double arithmetic: the sum's error is that of 14-bit activations. */
 static void test_accuracy(void **state)
 {
     (void)state;
@@ -278,7 +277,7 @@ static void test_accuracy(void **state)
         guard_free_all(&pool);
     }
     printf("relative error at most %.3g\n", worst);
-    assert_true(worst < 5e-4);
+    assert_true(worst < 1e-3);
     assert_true(worst > 0);
 }
 
@@ -322,11 +321,11 @@ static void test_not_finite(void **state)
 static void test_by_hand(void **state)
 {
     (void)state;
-    int8_t table[512];
+    uint8_t table[512];
     struct random_state r = {1};
     const uint8_t indices[6] = {1, 0x80, 0xff, 2, 3, 4}; /* 1, -128, -1; 2, 3, 4 */
-    const float x[3] = {32512.0f, 1.0f, -256.0f}, scale = 0x1p-8f, bias[2] = {0.5f, 0.0f};
-    const float expected[2] = {32512.0f - 128.0f + 256.0f + 0.5f, 2.0f * 32512.0f + 3.0f - 4.0f * 256.0f};
+    const float x[3] = {8191.0f, 1.0f, -256.0f}, scale = 1.0f, bias[2] = {0.5f, 0.0f};
+    const float expected[2] = {8191.0f - 128.0f + 256.0f + 0.5f, 2.0f * 8191.0f + 3.0f - 4.0f * 256.0f};
     fill_table(&r, table, 8, TABLE_IDENTITY);
     struct fixed_weight w = {.bits = 8,
                              .indices = indices,
