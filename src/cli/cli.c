@@ -310,9 +310,10 @@ int cli_fail(const struct cli *c, const struct err *e, const char *hint)
         return err_exit_status(e->code);
     if (e->code == ERR_CANCELLED)
         /* without where it happened, but with what was kept */
-        fprintf(stderr, "%s: %s\n", c->program, why ? why : "interrupted");
+        fprintf(stderr, "%s: %s%s\n", c->program, why ? why : "interrupted", cli_hint_text(e->hint));
     else
-        fprintf(stderr, "%s: error: %s\n", c->program, e->msg[0] ? e->msg : "failed");
+        fprintf(stderr, "%s: error: %s%s\n", c->program, e->msg[0] ? e->msg : "failed",
+                cli_hint_text(e->hint));
     if (hint)
         fprintf(stderr, "%s: %s\n", c->program, hint);
     else if (e->code == ERR_USAGE && c->command)
