@@ -70,6 +70,13 @@ static bool option_set(const struct cli_option *o, const char *name, size_t n_na
     case CLI_STRING:
         *(const char **)o->value = text;
         return true;
+    case CLI_WORDS: {
+        struct cli_words *w = o->value;
+        if (w->n == CLI_WORDS_MAX)
+            return err_set(e, ERR_USAGE, "%.*s: more than %d of them", (int)n_name, name, CLI_WORDS_MAX);
+        w->words[w->n++] = text;
+        return true;
+    }
     case CLI_CONSTANT:
         *(const char **)o->value = o->arg;
         return true;
@@ -174,7 +181,7 @@ static const struct cli_option *option_find_joined(const struct cli_option *opti
 {
     const struct cli_option *o = a[1] != '-' ? option_find(options, n_options, a, 2) : NULL;
     bool is_number = a[1] != '\0' && strchr("+-.0123456789", a[2]) != NULL;
-    if (!o || !a[2] || !takes_value(o) || (o->kind != CLI_STRING && !is_number))
+    if (!o || !a[2] || !takes_value(o) || (o->kind != CLI_STRING && o->kind != CLI_WORDS && !is_number))
         return NULL;
     *text = a + 2;
     return o;

@@ -28,7 +28,14 @@ enum cli_option_kind {
     CLI_INT,     /* int64_t *   decimal */
     CLI_DOUBLE,  /* double *    */
     CLI_STRING,  /* const char ** borrowed from argv */
+    CLI_WORDS,   /* struct cli_words *: each use of the option adds its value */
     CLI_CONSTANT /* const char ** becomes arg; takes no value */
+};
+
+#define CLI_WORDS_MAX 64
+struct cli_words {
+    int n;
+    const char *words[CLI_WORDS_MAX]; /* borrowed from argv */
 };
 
 struct cli_option {
