@@ -58,6 +58,14 @@ static ALWAYS_INLINE void store_i(void *p, __m256i a)
     _mm256_storeu_si256((__m256i *)p, a);
 }
 
+/* to[i] = q[column[i]] */
+static ALWAYS_INLINE void put_each_in_order(int16_t to[FIXED_BLOCK], const int16_t q[FIXED_BLOCK],
+                                            const uint8_t column[FIXED_BLOCK])
+{
+    for (int i = 0; i < FIXED_BLOCK; i++)
+        to[i] = q[column[i]];
+}
+
 /* The exact sum high * 65536 + L, rounded once: low is that sum modulo 2^32, 0 <= L < 2^24, |high| < 2^24. */
 static ALWAYS_INLINE __m256 float_of_halves(__m256i high, __m256i low)
 {

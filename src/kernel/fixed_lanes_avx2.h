@@ -69,6 +69,12 @@ static int place_column(int bits, int place, bool is_row)
 
 /* ---- activations ---- */
 
+static ALWAYS_INLINE void put_in_order(int16_t to[FIXED_BLOCK], const int16_t q[FIXED_BLOCK],
+                                       const uint8_t column[FIXED_BLOCK])
+{
+    put_each_in_order(to, q, column);
+}
+
 /* The end of a block of one prepared activation row. */
 struct x_block {
     float scale;
@@ -80,8 +86,7 @@ static void arrange_block(char *to, const int16_t q[FIXED_BLOCK], const uint8_t 
 {
     int16_t ordered[FIXED_BLOCK];
     struct x_block tail = {.scale = scale};
-    for (int i = 0; i < FIXED_BLOCK; i++)
-        ordered[i] = q[column[i]];
+    put_in_order(ordered, q, column);
     memcpy(to, ordered, sizeof ordered);
     memcpy(to + X_TAIL, &tail, sizeof tail);
 }
@@ -412,6 +417,20 @@ static ALWAYS_INLINE pint pint_gather(const char *from, int step)
     return _mm256_inserti128_si256(
         _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)from)),
         _mm_loadu_si128((const __m128i *)(const void *)(from + step)), 1);
+}
+
+/* No width is decoded to a panel without rows of numbers in between. */
+static ALWAYS_INLINE bool can_decode_turned(const struct fixed_weight *w, int64_t o, int64_t n, int64_t b,
+                                            int bits)
+{
+    (void)w, (void)o, (void)n, (void)b, (void)bits;
+    return false;
+}
+
+static ALWAYS_INLINE void decode_turned(char *panel, const struct fixed_weight *w, int64_t o, int64_t b,
+                                        int bits)
+{
+    (void)panel, (void)w, (void)o, (void)b, (void)bits;
 }
 
 static ALWAYS_INLINE pint pint_broadcast(const char *p)

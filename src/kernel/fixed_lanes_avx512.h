@@ -35,6 +35,8 @@ static int slot_column(int bits, int slot, int p)
         return 4 * p + slot;
     case 4:
         return 128 * (slot / 2) + 2 * p + slot % 2;
+    case 6: /* of four columns 0, 2, 1, 3: panels have pairs of every second one (decode_turned_6) */
+        return 64 * slot + p / 4 * 4 + p % 2 * 2 + p % 4 / 2;
     default:
         return 64 * slot + p;
     }
@@ -75,6 +77,27 @@ static ALWAYS_INLINE __m256i upper_half(__m512i a)
 
 /* ---- activations ---- */
 
+/* Mostly numbers stay among their 64. */
+static ALWAYS_INLINE void put_in_order(int16_t to[FIXED_BLOCK], const int16_t q[FIXED_BLOCK],
+                                       const uint8_t column[FIXED_BLOCK])
+{
+    __m512i at[8], strays = _mm512_setzero_si512();
+    UNROLL_ALL
+    for (int i = 0; i < 8; i++) {
+        at[i] = _mm512_cvtepu8_epi16(load_i(column + 32 * i));
+        strays = _mm512_or_si512(strays, _mm512_xor_si512(at[i], _mm512_set1_epi16((short)(32 * i & 192))));
+    }
+    if (_mm512_test_epi16_mask(strays, _mm512_set1_epi16(192))) {
+        put_each_in_order(to, q, column);
+        return;
+    }
+    UNROLL_ALL
+    for (int i = 0; i < 8; i++) {
+        const int16_t *from = q + 32 * i / 64 * 64;
+        _mm512_storeu_si512(to + 32 * i, _mm512_permutex2var_epi16(load_z(from), at[i], load_z(from + 32)));
+    }
+}
+
 /* The end of a block of one prepared activation row. */
 struct x_block {
     float scale;
@@ -89,8 +112,7 @@ static void arrange_block(char *to, const int16_t q[FIXED_BLOCK], const uint8_t 
     const __m256i half = _mm256_set1_epi16(128);
     const __m512i ones = _mm512_set1_epi8(1);
     __m512i sum_hi = _mm512_setzero_si512(), sum_lo = sum_hi;
-    for (int i = 0; i < FIXED_BLOCK; i++)
-        ordered[i] = q[column[i]];
+    put_in_order(ordered, q, column);
     for (int i = 0; i < FIXED_BLOCK; i += 32) {
         __m256i a = load_i(ordered + i), b = load_i(ordered + i + 16);
         __m256i a_hi = _mm256_srai_epi16(_mm256_add_epi16(a, half), 8);
@@ -210,7 +232,7 @@ static ALWAYS_INLINE __m512i slot_indices(const uint8_t *p, int slot, int bits)
     /* eight indices of 3 or 6 bits lie in as many bytes; the last slots are loaded from before they begin */
     const int begin = slot * 8 * bits, last = 32 * bits - 64, from = begin < last ? begin : last;
     const __m512i shifts =
-        bits == 3 ? _mm512_set1_epi64(0x15120f0c09060300) : _mm512_set1_epi64(0x2a241e18120c0600);
+        bits == 3 ? _mm512_set1_epi64(0x15120f0c09060300) : _mm512_set1_epi64(0x2a1e241812060c00);
     __m512i v = _mm512_permutexvar_epi8(spread_bytes(begin - from, bits), load_z(p + from));
     return _mm512_multishift_epi64_epi8(shifts, v);
 }
@@ -248,33 +270,33 @@ static ALWAYS_INLINE void decode_block(char *decoded, const uint8_t *p, const st
 
 /* ---- sums ---- */
 
-/* Upper by upper bytes, upper by lower, lower by upper, lower by lower. */
+/* Upper by upper bytes, upper by lower and lower by upper, lower by lower. */
 struct slot_sums {
-    __m512i high, rest, more, low;
+    __m512i high, middle, low;
 };
 
 /* Of integers lo is all there is, and is less than 128 too large. */
 static ALWAYS_INLINE void add_slot(struct slot_sums *s, __m512i hi, __m512i lo, __m512i x_hi, __m512i x_lo,
                                    bool is_identity)
 {
-    s->more = _mm512_dpbusd_epi32(s->more, lo, x_hi);
+    s->middle = _mm512_dpbusd_epi32(s->middle, lo, x_hi);
     s->low = _mm512_dpbusd_epi32(s->low, lo, x_lo);
     if (!is_identity) {
         s->high = _mm512_dpbusd_epi32(s->high, hi, x_hi);
-        s->rest = _mm512_dpbusd_epi32(s->rest, hi, x_lo);
+        s->middle = _mm512_dpbusd_epi32(s->middle, hi, x_lo);
     }
 }
 
 static ALWAYS_INLINE __m512i join_sums(const struct slot_sums *s)
 {
-    __m512i middle = _mm512_add_epi32(_mm512_slli_epi32(s->high, 8), _mm512_add_epi32(s->rest, s->more));
+    __m512i middle = _mm512_add_epi32(_mm512_slli_epi32(s->high, 8), s->middle);
     return _mm512_add_epi32(_mm512_slli_epi32(middle, 8), s->low);
 }
 
 static ALWAYS_INLINE struct slot_sums sums_from(__m512i start)
 {
     __m512i zero = _mm512_setzero_si512();
-    struct slot_sums s = {zero, zero, zero, start};
+    struct slot_sums s = {zero, zero, start};
     return s;
 }
 
@@ -365,6 +387,122 @@ static ALWAYS_INLINE pint pint_gather(const char *from, int step)
     a = _mm512_inserti32x4(a, load_x(from + step), 1);
     a = _mm512_inserti32x4(a, load_x(from + 2 * step), 2);
     return _mm512_inserti32x4(a, load_x(from + 3 * step), 3);
+}
+
+/* 4-bit and 6-bit weights, sixteen rows of which eight and eight share a table, whole blocks in place: packed bytes are
+ * turned over, and numbers made in the places of a panel. */
+static ALWAYS_INLINE bool can_decode_turned(const struct fixed_weight *w, int64_t o, int64_t n, int64_t b,
+                                            int bits)
+{
+    bool eights =
+        w->table_stride == 0 || w->rows_per_group >= w->n_out || (w->rows_per_group % 8 == 0 && o % 8 == 0);
+    return (bits == 4 || bits == 6) && n >= PANEL_LANES && eights && w->n_in % 4 == 0 &&
+           w->n_in - b * FIXED_BLOCK >= FIXED_BLOCK;
+}
+
+/* Four registers of double words: r[q] is the q-th of the sixteen bytes at `from` in each of sixteen rows. */
+static ALWAYS_INLINE void turn_rows(__m512i r[4], const char *from, int64_t stride)
+{
+    pint t[4], u[4];
+    UNROLL_ALL
+    for (int i = 0; i < 4; i++) {
+        const char *row = from + i * stride;
+        t[i] = _mm512_castsi128_si512(load_x(row));
+        t[i] = _mm512_inserti32x4(t[i], load_x(row + 4 * stride), 1);
+        t[i] = _mm512_inserti32x4(t[i], load_x(row + 8 * stride), 2);
+        t[i] = _mm512_inserti32x4(t[i], load_x(row + 12 * stride), 3);
+    }
+    u[0] = _mm512_unpacklo_epi32(t[0], t[1]);
+    u[1] = _mm512_unpackhi_epi32(t[0], t[1]);
+    u[2] = _mm512_unpacklo_epi32(t[2], t[3]);
+    u[3] = _mm512_unpackhi_epi32(t[2], t[3]);
+    r[0] = _mm512_unpacklo_epi64(u[0], u[2]);
+    r[1] = _mm512_unpackhi_epi64(u[0], u[2]);
+    r[2] = _mm512_unpacklo_epi64(u[1], u[3]);
+    r[3] = _mm512_unpackhi_epi64(u[1], u[3]);
+}
+
+/* The sixteen rows from o on to every second register of a panel. Of 32 columns first the even ones. Also integers,
+ * whose table they are. */
+static ALWAYS_INLINE void decode_turned_4(char *panel, const struct fixed_weight *w, int64_t o, int64_t b)
+{
+    const int64_t stride = w->n_in / 2;
+    const char *from = (const char *)w->indices + o * stride + b * (FIXED_BLOCK / 2);
+    const char *t[2] = {(const char *)table_of(w, o), (const char *)table_of(w, o + 8)};
+    const size_t step = 2 * sizeof(pint);
+    /* sixteens of lower and upper bytes: of the first eight rows, of the others */
+    __m512i table = _mm512_castsi128_si512(load_x(t[0] + 16));
+    table = _mm512_inserti32x4(table, load_x(t[0]), 1);
+    table = _mm512_inserti32x4(table, load_x(t[1] + 16), 2);
+    table = _mm512_inserti32x4(table, load_x(t[1]), 3);
+    const __m512i sixteen =
+        _mm512_inserti64x4(_mm512_set1_epi32(0x10001000), _mm256_set1_epi32(0x30203020), 1);
+    const __m512i nibble = _mm512_set1_epi8(15);
+    const __m512i first =
+        _mm512_broadcast_i32x4(_mm_setr_epi8(0, 0, 1, 1, 4, 4, 5, 5, 8, 8, 9, 9, 12, 12, 13, 13));
+    const __m512i second =
+        _mm512_broadcast_i32x4(_mm_setr_epi8(2, 2, 3, 3, 6, 6, 7, 7, 10, 10, 11, 11, 14, 14, 15, 15));
+    for (int c = 0; c < FIXED_BLOCK / 32; c++, from += 16, panel += 16 * step) {
+        __m512i r[4];
+        turn_rows(r, from, stride);
+        UNROLL_ALL
+        for (int q = 0; q < 4; q++) { /* eight columns */
+            __m512i v[2] = {_mm512_shuffle_epi8(r[q], first), _mm512_shuffle_epi8(r[q], second)};
+            UNROLL_ALL
+            for (int k = 0; k < 2; k++) {
+                __m512i even = _mm512_ternarylogic_epi32(v[k], nibble, sixteen, 0xea);
+                __m512i odd = _mm512_ternarylogic_epi32(_mm512_srli_epi16(v[k], 4), nibble, sixteen, 0xea);
+                char *to = panel + (size_t)(2 * q + k) * step;
+                pint_store(to, _mm512_permutexvar_epi8(even, table));
+                pint_store(to + 8 * step, _mm512_permutexvar_epi8(odd, table));
+            }
+        }
+    }
+}
+
+/* The same of 6-bit weights: of four columns 0 and 2, then 1 and 3. */
+static ALWAYS_INLINE void decode_turned_6(char *panel, const struct fixed_weight *w, int64_t o, int64_t b)
+{
+    const int64_t stride = w->n_in / 4 * 3;
+    const char *from = (const char *)w->indices + o * stride + b * (FIXED_BLOCK / 4 * 3);
+    const uint8_t *t[2] = {table_of(w, o), table_of(w, o + 8)};
+    const __m512i hi[2] = {load_z(t[0]), load_z(t[1])}, lo[2] = {load_z(t[0] + 64), load_z(t[1] + 64)};
+    const __mmask64 others = UINT64_C(0xffffffff00000000);
+    const __m512i even = _mm512_set1_epi16(255);
+    const __m512i shifts = _mm512_set1_epi64(0x322c2620120c0600);
+    for (int c = 0; c < FIXED_BLOCK / 64; c++, from += 48) {
+        __m512i d[12];
+        UNROLL_ALL
+        for (int k = 0; k < 3; k++)
+            turn_rows(d + 4 * k, from + 16 * k, stride);
+        UNROLL_ALL
+        for (int k = 0; k < 12; k += 3) { /* sixteen columns in three double words */
+            __m512i four[4];
+            four[0] = d[k];
+            four[1] = _mm512_or_si512(_mm512_srli_epi32(d[k], 24), _mm512_slli_epi32(d[k + 1], 8));
+            four[2] = _mm512_or_si512(_mm512_srli_epi32(d[k + 1], 16), _mm512_slli_epi32(d[k + 2], 16));
+            four[3] = _mm512_srli_epi32(d[k + 2], 8);
+            UNROLL_ALL
+            for (int q = 0; q < 4; q++, panel += 4 * sizeof(pint)) {
+                __m512i i = _mm512_multishift_epi64_epi8(shifts, four[q]);
+                __m512i l = _mm512_permutexvar_epi8(i, lo[0]), h = _mm512_permutexvar_epi8(i, hi[0]);
+                l = _mm512_mask_permutexvar_epi8(l, others, i, lo[1]);
+                h = _mm512_mask_permutexvar_epi8(h, others, i, hi[1]);
+                pint_store(panel, _mm512_ternarylogic_epi32(even, l, _mm512_slli_epi16(h, 8), 0xca));
+                pint_store(panel + 2 * sizeof(pint),
+                           _mm512_ternarylogic_epi32(even, _mm512_srli_epi16(l, 8), h, 0xca));
+            }
+        }
+    }
+}
+
+static ALWAYS_INLINE void decode_turned(char *panel, const struct fixed_weight *w, int64_t o, int64_t b,
+                                        int bits)
+{
+    if (bits == 4)
+        decode_turned_4(panel, w, o, b);
+    else
+        decode_turned_6(panel, w, o, b);
 }
 
 static ALWAYS_INLINE pint pint_broadcast(const char *p)

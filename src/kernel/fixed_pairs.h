@@ -12,38 +12,34 @@
 #define PAIR_BLOCK_LANES (TOGETHER * PAIR_LANES_BYTES)
 _Static_assert(PAIR_BLOCK_LANES <= KERNEL_FIXED_SCRATCH(FIXED_BLOCK, 1), "scratch holds the lanes");
 
-static ALWAYS_INLINE __m512i add_neighbours_wide(__m512i a, __m512i b)
+static ALWAYS_INLINE __m512i join_64(__m512i a, __m512i b)
 {
-    return _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
-}
-
-/* Of four rows: each quarter has four sums, one a row. */
-static ALWAYS_INLINE __m512i reduce_four_wide(const __m512i a[4])
-{
-    __m512i p = add_neighbours_wide(a[0], a[1]), q = add_neighbours_wide(a[2], a[3]);
-    return _mm512_add_epi32(_mm512_unpacklo_epi64(p, q), _mm512_unpackhi_epi64(p, q));
+    return _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
 }
 
 /* Lane r: the sum of all lanes of row r, exact, as float. A lane is below 2^30 (16 products), so that two are added before
- * the halves are taken apart. */
+ * halves are taken apart; an instruction of dot products adds up the upper ones. */
 static ALWAYS_INLINE __m256 sum_eight_wide(const char *lanes, bool is_identity)
 {
-    __m512i low[4], high[4];
+    const __m512i upper = _mm512_set1_epi32(1 << 16);
+    __m512i two[4], low[2], high[2];
     UNROLL_ALL
-    for (int i = 0; i < 4; i++) { /* rows 2 i and 2 i + 1, eight lanes each */
-        __m512i a = load_z(lanes + 2 * i * PAIR_LANES_BYTES),
-                b = load_z(lanes + (2 * i + 1) * PAIR_LANES_BYTES);
-        low[i] = _mm512_add_epi32(_mm512_shuffle_i64x2(a, b, 0x44), _mm512_shuffle_i64x2(a, b, 0xee));
-        high[i] = _mm512_srai_epi32(low[i], 16);
+    for (int i = 0; i < 4; i++) { /* quarters: two of row i, two of row i + 4 */
+        __m512i a = load_z(lanes + i * PAIR_LANES_BYTES), b = load_z(lanes + (i + 4) * PAIR_LANES_BYTES);
+        two[i] = _mm512_add_epi32(_mm512_shuffle_i64x2(a, b, 0x44), _mm512_shuffle_i64x2(a, b, 0xee));
     }
-    /* quarters: two of the even rows, two of the odd ones */
-    __m512i l = reduce_four_wide(low), h = is_identity ? l : reduce_four_wide(high);
-    const __m512i swap = _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 0, 0, 0, 0, 0, 0, 0, 0);
-    l = _mm512_permutexvar_epi32(swap, _mm512_add_epi32(l, _mm512_shuffle_i64x2(l, l, 0xb1)));
+    UNROLL_ALL
+    for (int i = 0; i < 2; i++) {
+        __m512i a = _mm512_unpacklo_epi32(two[2 * i], two[2 * i + 1]);
+        __m512i b = _mm512_unpackhi_epi32(two[2 * i], two[2 * i + 1]);
+        low[i] = _mm512_add_epi32(a, b);
+        high[i] = _mm512_dpwssd_epi32(_mm512_dpwssd_epi32(_mm512_setzero_si512(), a, upper), b, upper);
+    }
+    __m512i l = join_64(low[0], low[1]), h = is_identity ? l : join_64(high[0], high[1]);
+    __m512i all = _mm512_add_epi32(_mm512_shuffle_i64x2(l, h, 0x88), _mm512_shuffle_i64x2(l, h, 0xdd));
     if (is_identity)
-        return _mm256_cvtepi32_ps(lower_half(l));
-    h = _mm512_permutexvar_epi32(swap, _mm512_add_epi32(h, _mm512_shuffle_i64x2(h, h, 0xb1)));
-    return float_of_halves(lower_half(h), lower_half(l));
+        return _mm256_cvtepi32_ps(lower_half(all));
+    return float_of_halves(upper_half(all), lower_half(all));
 }
 
 /* A block of two weight rows; lanes of the second follow those of the first. */

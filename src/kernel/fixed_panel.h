@@ -70,8 +70,7 @@ static void arrange_panel_block(char *to, const int16_t q[FIXED_BLOCK], const ui
                                 float scale)
 {
     int16_t ordered[FIXED_BLOCK];
-    for (int i = 0; i < FIXED_BLOCK; i++)
-        ordered[i] = q[column[i]];
+    put_in_order(ordered, q, column);
     struct panel_x tail = {.scale = scale, .run = longest_run(ordered)};
     memcpy(to, ordered, sizeof ordered);
     memcpy(to + PANEL_X_TAIL, &tail, sizeof tail);
@@ -117,14 +116,18 @@ static ALWAYS_INLINE void panel_decode(char *panel, char *decoded, const struct 
     const uint8_t *loaded = table_of(w, first);
     load_tables(&tables, loaded, bits);
     for (int z = 0; z < PANEL_Z; z++) {
+        int64_t o = first + z * PANEL_LANES;
+        if (can_decode_turned(w, o, n - z * PANEL_LANES, b, bits)) {
+            decode_turned(panel + (size_t)z * sizeof(pint), w, o, b, bits);
+            continue;
+        }
         for (int64_t r = 0; r < PANEL_LANES; r++) {
             char *to = decoded + r * 2 * FIXED_BLOCK;
             if (z * PANEL_LANES + r >= n) {
                 memset(to, 0, 2 * FIXED_BLOCK);
                 continue;
             }
-            int64_t o = first + z * PANEL_LANES + r;
-            const uint8_t *table = table_of(w, o), *p = block_bytes(w, o, b, copy, bits);
+            const uint8_t *table = table_of(w, o + r), *p = block_bytes(w, o + r, b, copy, bits);
             if (table != loaded)
                 load_tables(&tables, table, bits);
             loaded = table;
@@ -134,11 +137,20 @@ static ALWAYS_INLINE void panel_decode(char *panel, char *decoded, const struct 
     }
 }
 
-/* Asks memory for block b of n rows. */
-static ALWAYS_INLINE void panel_ask(const struct fixed_weight *w, int64_t first, int64_t n, int64_t b)
+/* The weights that are decoded after these: rows [first, end) of block b. */
+struct panel_next {
+    const struct fixed_weight *w;
+    int64_t first, end, b;
+};
+
+/* Asks memory for up to n rows of them, some with each of the products: many requests at once would hold up the
+ * processor. */
+static ALWAYS_INLINE void panel_ask(struct panel_next *next, int64_t n)
 {
-    for (int64_t r = 0; r < n; r++) {
-        const char *p = (const char *)w->indices + ((first + r) * w->n_in + b * FIXED_BLOCK) * w->bits / 8;
+    const struct fixed_weight *w = next->w;
+    for (; n > 0 && next->first < next->end; n--, next->first++) {
+        const char *p =
+            (const char *)w->indices + (next->first * w->n_in + next->b * FIXED_BLOCK) * w->bits / 8;
         for (int i = 0; i < FIXED_BLOCK / 8 * w->bits; i += 64)
             _mm_prefetch(p + i, _MM_HINT_T1);
     }
@@ -279,11 +291,12 @@ static void panel_results(float *y, int64_t y_stride, const float *sums, const s
 /* A block's products with n_rows activation rows, x the first one's. */
 static ALWAYS_INLINE void panel_rows(float *sums, const char *panel, const char *x, const float *scales,
                                      int64_t n_rows, int64_t n_runs, int64_t run, bool is_first,
-                                     bool is_identity)
+                                     bool is_identity, struct panel_next *next)
 {
     for (int64_t t = 0, step; t < n_rows; t += step) {
         const char *at = x + t * PANEL_X_BLOCK;
         int64_t left = n_rows - t;
+        panel_ask(next, (next->end - next->first) * FIXED_TOKENS / left + 1);
         step = left >= FIXED_TOKENS ? FIXED_TOKENS : left >= 3 ? 4 : 2;
         if (!is_identity) {
             run = PANEL_PAIRS;
@@ -321,11 +334,16 @@ static ALWAYS_INLINE void fixed_panel(float *y, int64_t y_stride, const char *x,
             n_runs = fixed_least(FIXED_BLOCK, w->n_in - b * FIXED_BLOCK) / w->scale_block;
         }
         panel_decode(panel, decoded, w, first, n, b, bits, is_identity);
-        panel_ask(w, first, n, b + 1);
+        struct panel_next next = {w, first, first + n, b + 1};
+        if (b + 1 == n_blocks) {
+            next.first = first + n;
+            next.end = fixed_least(w->n_out, first + 2 * n);
+            next.b = 0;
+        }
         if (w->scale_block > 0)
             panel_scales(scales, w, first, n, b);
         panel_rows(sums, panel, x + (b * x_rows + t) * PANEL_X_BLOCK, w->scale_block > 0 ? scales : NULL,
-                   n_rows, n_runs, run, b == 0, is_identity);
+                   n_rows, n_runs, run, b == 0, is_identity, &next);
     }
     panel_results(y + t * y_stride, y_stride, sums, w, bias, n_rows, first, n);
 }
