@@ -61,6 +61,14 @@ void json_append_printable(struct buf *out, const char *json, size_t n)
     }
 }
 
+void json_put_ids(struct buf *b, const int32_t *ids, size_t n)
+{
+    buf_putc(b, '[');
+    for (size_t i = 0; i < n; i++)
+        buf_printf(b, i ? ", %d" : "%d", ids[i]);
+    buf_putc(b, ']');
+}
+
 void json_put_double(struct buf *b, double d)
 {
     char text[40];

@@ -13,5 +13,7 @@ void json_put_string(struct buf *b, const char *s, size_t n);
 void json_append_printable(struct buf *out, const char *json, size_t n);
 /* Shortest decimal that reads back as the same double; null for NaN and infinities. */
 void json_put_double(struct buf *b, double d);
+/* [1, 2, 3] */
+void json_put_ids(struct buf *b, const int32_t *ids, size_t n);
 
 #endif

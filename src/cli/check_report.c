@@ -101,10 +101,9 @@ static void put_json_position(struct buf *b, const struct check_position *p, dou
 
 static void put_json_ids(struct buf *b, const char *key, const int32_t *ids, size_t n)
 {
-    buf_printf(b, "\"%s\": [", key);
-    for (size_t i = 0; i < n; i++)
-        buf_printf(b, i ? ", %d" : "%d", ids[i]);
-    buf_puts(b, "], ");
+    buf_printf(b, "\"%s\": ", key);
+    json_put_ids(b, ids, n);
+    buf_puts(b, ", ");
 }
 
 static void put_json_summary(struct buf *b, const struct check *k, const struct check_summary *s)

@@ -153,9 +153,8 @@ int cmd_chat(struct cli *cli, int argc, char **argv)
                                          .max_tokens = -1}};
     struct conversation *c = &chat.conversation;
     struct err e = {0};
-    const char *positional[1], *hint = NULL;
-    int n_positional = 0;
-    bool help = false;
+    const char *hint = NULL;
+    int status;
     const struct cli_option options[] = {
         {"-p,--prompt", CLI_STRING, &o.prompt, "TEXT", "one message, one answer (- reads stdin)"},
         {"-f,--file", CLI_STRING, &o.file, "FILE", "the same from a file"},
@@ -177,7 +176,7 @@ int cmd_chat(struct cli *cli, int argc, char **argv)
          "whether the model is to think (auto: the template's choice)"},
         {"--no-think", CLI_CONSTANT, &o.think, "off", NULL},
         {"--thinking-mode", CLI_CONSTANT, &o.think, "on", NULL},
-        {"--show-think", CLI_FLAG, &o.show_think, NULL, "show thinking where stdout is no terminal, too"},
+        {"--show-think", CLI_FLAG, &o.show_think, NULL, "show thinking where stdout is not a terminal, too"},
         {"--chat-template,--chat-template-file", CLI_STRING, &o.template_path, "FILE",
          "a Jinja template instead of the package's"},
         {"--template-args,--chat-template-kwargs,--chat-template-config", CLI_STRING, &c->template_args,
@@ -190,13 +189,9 @@ int cmd_chat(struct cli *cli, int argc, char **argv)
          "a line with tokens and rates on stderr after each answer"},
         PACKAGE_OPTION_ROWS(o.package),
     };
-    if (!cli_parse(cli, argc, argv, options, (int)(sizeof options / sizeof *options), positional, 1,
-                   &n_positional, SYNOPSIS, &help, &e))
-        return cli_fail(cli, &e, NULL);
-    if (help)
-        return 0;
-    if (n_positional)
-        o.package.path = positional[0];
+    if (!package_parse(cli, argc, argv, options, (int)(sizeof options / sizeof *options), SYNOPSIS,
+                       &o.package, &status))
+        return status;
     c->context = &chat;
     answer_printer_init(&chat.printer, o.show_think);
     bool ok = check_options(&o, c, &e) && read_system(c, &o, &e) && open_all(cli, &o, c, &hint, &e) &&

@@ -142,9 +142,7 @@ int cmd_check(struct cli *c, int argc, char **argv)
                         .measured = {.n_runs = DEFAULT_BENCH_RUNS}};
     struct check *k = &o.check;
     struct err e = {0};
-    const char *positional[1];
-    int n_positional = 0;
-    bool help = false;
+    int status;
     const struct cli_option options[] = {
         {"--hf,--checkpoint,-hf", CLI_STRING, &o.checkpoint, "CHECKPOINT",
          "the folder the package was made from"},
@@ -176,13 +174,9 @@ int cmd_check(struct cli *c, int argc, char **argv)
         {"--plan", CLI_FLAG, &o.plan, NULL, NULL},
         PACKAGE_OPTION_ROWS(o.package),
     };
-    if (!cli_parse(c, argc, argv, options, (int)(sizeof options / sizeof *options), positional, 1,
-                   &n_positional, SYNOPSIS, &help, &e))
-        return cli_fail(c, &e, NULL);
-    if (help)
-        return 0;
-    if (n_positional)
-        o.package.path = positional[0];
+    if (!package_parse(c, argc, argv, options, (int)(sizeof options / sizeof *options), SYNOPSIS, &o.package,
+                       &status))
+        return status;
     o.package.watch_layers = o.checkpoint != NULL;
     bool ok = check_options(&o, &e) && open_all(&o, &e) && run_check(&o, &e);
     check_fini(k);

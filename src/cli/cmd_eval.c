@@ -178,9 +178,7 @@ int cmd_eval(struct cli *c, int argc, char **argv)
     struct err e = {0};
     struct model *m = NULL;
     struct options o = {0};
-    const char *positional[1];
-    int n_positional = 0;
-    bool help = false;
+    int status;
     const struct cli_option options[] = {
         {"--text,-f,--file", CLI_STRING, &o.text, "FILE", "the text (- reads stdin)"},
         {"--against", CLI_STRING, &o.against, "DIR|CHECKPOINT",
@@ -191,13 +189,9 @@ int cmd_eval(struct cli *c, int argc, char **argv)
         {"--json", CLI_FLAG, &o.json, NULL, "one JSON object"},
         PACKAGE_OPTION_ROWS(package),
     };
-    if (!cli_parse(c, argc, argv, options, (int)(sizeof options / sizeof *options), positional, 1,
-                   &n_positional, SYNOPSIS, &help, &e))
-        return cli_fail(c, &e, NULL);
-    if (help)
-        return 0;
-    if (n_positional)
-        package.path = positional[0];
+    if (!package_parse(c, argc, argv, options, (int)(sizeof options / sizeof *options), SYNOPSIS, &package,
+                       &status))
+        return status;
     bool ok = o.text || err_set(&e, ERR_USAGE, "expected --text FILE");
     ok = ok && (o.n_max >= 0 ||
                 err_set(&e, ERR_USAGE, "--tokens: expected 0 or more, found %lld", (long long)o.n_max));

@@ -94,10 +94,9 @@ static bool print_json(const struct collected *c, const struct model *m, const s
         json_put_key(&b, "file");
         json_put_string(&b, output, strlen(output));
     }
-    buf_printf(&b, ", \"vocab_size\": %lld, \"tokens\": [", (long long)c->vocab_size);
-    for (size_t i = 0; i < ids->n; i++)
-        buf_printf(&b, i ? ", %d" : "%d", ids->p[i]);
-    buf_puts(&b, "], \"positions\": [");
+    buf_printf(&b, ", \"vocab_size\": %lld, \"tokens\": ", (long long)c->vocab_size);
+    json_put_ids(&b, ids->p, ids->n);
+    buf_puts(&b, ", \"positions\": [");
     for (size_t i = 0; i < c->n && ok; i++) {
         const float *row = c->logits + i * (size_t)c->vocab_size;
         buf_printf(&b, "%s\n {\"position\": %d, \"best\": ", i ? "," : "", c->positions[i]);
@@ -175,9 +174,7 @@ int cmd_logits(struct cli *c, int argc, char **argv)
     struct err e = {0};
     struct model *m = NULL;
     struct logits_options o = {0};
-    const char *positional[1];
-    int n_positional = 0;
-    bool help = false;
+    int status;
     const struct cli_option options[] = {
         {"--tokens", CLI_STRING, &o.tokens, "IDS", "token ids: 1,2,3 or @FILE"},
         {"-o,--output", CLI_STRING, &o.output, "FILE",
@@ -188,13 +185,9 @@ int cmd_logits(struct cli *c, int argc, char **argv)
          "one JSON object: the best ids, and all logits unless -o takes them"},
         PACKAGE_OPTION_ROWS(package),
     };
-    if (!cli_parse(c, argc, argv, options, (int)(sizeof options / sizeof *options), positional, 1,
-                   &n_positional, SYNOPSIS, &help, &e))
-        return cli_fail(c, &e, NULL);
-    if (help)
-        return 0;
-    if (n_positional)
-        package.path = positional[0];
+    if (!package_parse(c, argc, argv, options, (int)(sizeof options / sizeof *options), SYNOPSIS, &package,
+                       &status))
+        return status;
     bool ok = check_options(&o, &e) && package_options_open(c, &package, &m, &e) &&
               model_need_logits(m, "logits", &e) && make_logits(c, m, &o, &e);
     model_close(m);

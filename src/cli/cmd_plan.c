@@ -155,9 +155,9 @@ int cmd_plan(struct cli *c, int argc, char **argv)
 {
     struct package_options package = {0};
     struct err e = {0};
-    const char *positional[1], *function = NULL;
-    int n_positional = 0;
-    bool help = false, with_times = false, with_json = false;
+    const char *function = NULL;
+    int status;
+    bool with_times = false, with_json = false;
     const struct cli_option options[] = {
         {"--function", CLI_STRING, &function, "F", "of one model: only this function"},
         {"--measure", CLI_FLAG, &with_times, NULL,
@@ -165,13 +165,9 @@ int cmd_plan(struct cli *c, int argc, char **argv)
         {"--json", CLI_FLAG, &with_json, NULL, "one JSON object"},
         PACKAGE_OPTION_ROWS(package),
     };
-    if (!cli_parse(c, argc, argv, options, (int)(sizeof options / sizeof *options), positional, 1,
-                   &n_positional, SYNOPSIS, &help, &e))
-        return cli_fail(c, &e, NULL);
-    if (help)
-        return 0;
-    if (n_positional)
-        package.path = positional[0];
+    if (!package_parse(c, argc, argv, options, (int)(sizeof options / sizeof *options), SYNOPSIS, &package,
+                       &status))
+        return status;
     bool ok = package.path || err_set(&e, ERR_USAGE, "expected a package folder or a model");
     struct buf json;
     buf_init(&json, JSON_BYTES_MAX);

@@ -68,10 +68,7 @@ struct outcome {
 static void put_ids(struct buf *b, const char *key, const int32_t *ids, size_t n)
 {
     json_put_key(b, key);
-    buf_putc(b, '[');
-    for (size_t i = 0; i < n; i++)
-        buf_printf(b, i ? ", %d" : "%d", ids[i]);
-    buf_putc(b, ']');
+    json_put_ids(b, ids, n);
 }
 
 static void put_number(struct buf *b, const char *key, double v)
@@ -229,9 +226,7 @@ int cmd_run(struct cli *c, int argc, char **argv)
     struct err e = {0};
     struct model *m = NULL;
     struct tokenizer *t = NULL;
-    const char *positional[1];
-    int n_positional = 0;
-    bool help = false;
+    int status;
     const struct cli_option options[] = {
         PROMPT_OPTION_ROWS(r.prompt, "the prompt (- reads stdin)"),
         {"-n,--max-tokens,--predict,--n-predict", CLI_INT, &r.n, "N",
@@ -245,13 +240,9 @@ int cmd_run(struct cli *c, int argc, char **argv)
         {"--stats,--show-timings,--perf", CLI_FLAG, &r.stats, NULL, "print rates on stderr"},
         PACKAGE_OPTION_ROWS(r.package),
     };
-    if (!cli_parse(c, argc, argv, options, (int)(sizeof options / sizeof *options), positional, 1,
-                   &n_positional, SYNOPSIS, &help, &e))
-        return cli_fail(c, &e, NULL);
-    if (help)
-        return 0;
-    if (n_positional)
-        r.package.path = positional[0];
+    if (!package_parse(c, argc, argv, options, (int)(sizeof options / sizeof *options), SYNOPSIS, &r.package,
+                       &status))
+        return status;
     bool ok = prompt_count(&r.prompt) == 1 ||
               err_set(&e, ERR_USAGE, "expected one of -p PROMPT, -f FILE and --tokens IDS");
     ok = ok && package_options_open(c, &r.package, &m, &e);

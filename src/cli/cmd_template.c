@@ -56,20 +56,13 @@ static bool answer(const struct chat_template *t, const struct tokenizer *tokeni
     return ok;
 }
 
-static void put_ids(struct buf *out, const struct ids *ids, const char *between)
-{
-    for (size_t i = 0; i < ids->n; i++)
-        buf_printf(out, "%s%d", i ? between : "", (int)ids->p[i]);
-}
-
 static void put_answer(struct buf *out, const struct jinja_output *text, const struct ids *ids, bool with_ids)
 {
     buf_puts(out, "{\"text\": ");
     json_put_string(out, text->text, text->bytes);
     if (with_ids) {
-        buf_puts(out, ", \"ids\": [");
-        put_ids(out, ids, ", ");
-        buf_puts(out, "]");
+        buf_puts(out, ", \"ids\": ");
+        json_put_ids(out, ids->p, ids->n);
     }
     buf_puts(out, "}\n");
 }
@@ -135,7 +128,8 @@ static bool answer_once(const struct chat_template *t, const struct tokenizer *t
             putchar('\n');
     }
     if (ok && !o->text_only) {
-        put_ids(&line, &ids, ",");
+        for (size_t i = 0; i < ids.n; i++)
+            buf_printf(&line, i ? ",%d" : "%d", (int)ids.p[i]);
         printf("%s\n", line.p ? line.p : "");
     }
     free(json);

@@ -3,6 +3,20 @@
 #include "cli/package_options.h"
 #include "runtime/vocabulary.h"
 
+bool package_parse(struct cli *c, int argc, char **argv, const struct cli_option *options, int n_options,
+                   const char *synopsis, struct package_options *p, int *status)
+{
+    const char *positional[1];
+    int n_positional = 0;
+    bool help = false;
+    struct err e = {0};
+    bool ok = cli_parse(c, argc, argv, options, n_options, positional, 1, &n_positional, synopsis, &help, &e);
+    if (ok && n_positional)
+        p->path = positional[0];
+    *status = ok ? 0 : cli_fail(c, &e, NULL);
+    return ok && !help;
+}
+
 bool package_precision(const char *name, enum model_precision *out, struct err *e)
 {
     static const char *const names[] = {"default", "fp32", "fp16"};

@@ -22,6 +22,9 @@ struct package_options {
         "--precision", CLI_STRING, &(p).precision, "MODE", "default, fp32 or fp16 (op by op)"                \
     }
 
+/* Parses the options of a command whose only positional argument is the package. False: the command has ended, with *status. */
+bool package_parse(struct cli *c, int argc, char **argv, const struct cli_option *options, int n_options,
+                   const char *synopsis, struct package_options *p, int *status) MUST_CHECK;
 /* ERR_USAGE for a name that there is not. name NULL: the default. */
 bool package_precision(const char *name, enum model_precision *out, struct err *e) MUST_CHECK;
 bool package_options_open(struct cli *c, const struct package_options *o, struct model **out,
