@@ -158,7 +158,7 @@ void convert_report_say(struct log *log, const struct convert_part *p)
                   bits, p->seconds);
     if (p->n_regrouped > 0)
         log_info(log,
-                 "%s: in %d weights the size is no multiple of the group; there each group is the largest "
+                 "%s: in %d weights the size is not a multiple of the group; there each group is the largest "
                  "divisor below it",
                  p->name, p->n_regrouped);
 }

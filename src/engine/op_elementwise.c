@@ -379,6 +379,6 @@ bool emit_select(struct compiler *c, const struct mil_op *op)
     if (!operand(c, op, "cond", &x[0]) || !operand_f32(c, op, "a", &x[1]) || !operand_f32(c, op, "b", &x[2]))
         return false;
     if (x[0].repr != REPR_I32 || x[1].repr != x[2].repr)
-        return compile_fail(c, ERR_FORMAT, "cond is no bool, or a and b are of different kinds");
+        return compile_fail(c, ERR_FORMAT, "cond is not a bool, or a and b are of different kinds");
     return emit_elementwise(c, op, x, 3, 0, 0);
 }

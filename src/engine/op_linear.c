@@ -156,7 +156,7 @@ bool weight_ref_of(struct compiler *c, const struct mil_op *op, int64_t n_out, i
 {
     struct weight w;
     if (!find_weight(c, op, &w) || !(w.constant || w.packed))
-        return compile_fail(c, ERR_BUG, "a weight that is no constant");
+        return compile_fail(c, ERR_BUG, "a weight that is not a constant");
     return weight_ref_new(c, &w, n_out, n_in, out);
 }
 
@@ -213,7 +213,7 @@ static bool emit_product(struct compiler *c, const struct mil_op *op, struct val
     if (has_bias) {
         if (!to_f32(c, &bias) || c->plan->storages[bias.storage].kind != STORAGE_CONST ||
             value_elems(&bias) != n_out || !is_dense(&bias))
-            return compile_fail(c, ERR_UNSUPPORTED, "a bias that is no constant of %lld numbers",
+            return compile_fail(c, ERR_UNSUPPORTED, "a bias that is not a constant of %lld numbers",
                                 (long long)n_out);
         part->bias = (const float *)c->plan->storages[bias.storage].data + bias.offset;
     }

@@ -312,7 +312,7 @@ bool emit_gather(struct compiler *c, const struct mil_op *op)
     if (axis < 0)
         axis += x.rank;
     if (axis < 0 || axis >= x.rank || indices.repr != REPR_I32)
-        return compile_fail(c, ERR_FORMAT, "axis outside the table, or indices that are no integers");
+        return compile_fail(c, ERR_FORMAT, "axis outside the table, or indices that are not integers");
     if (batch_dims < 0 || batch_dims > axis || batch_dims > indices.rank)
         return compile_fail(c, ERR_UNSUPPORTED, "batch_dims %lld", (long long)batch_dims);
     for (int i = 0; i < batch_dims; i++)

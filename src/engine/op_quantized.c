@@ -73,7 +73,7 @@ static bool eval(struct compiler *c, const struct mil_op *op, const char *name, 
     if (v) {
         if (v->type->kind != MIL_TYPE_TENSOR || v->type->rank > MIL_RANK_MAX + 2 ||
             (!v->data && v->n_elems > 0))
-            return compile_fail(c, ERR_FORMAT, "%s is no tensor", name);
+            return compile_fail(c, ERR_FORMAT, "%s is not a tensor", name);
         if (!dense_new(c, out, v->type->rank, v->type->dims))
             return false;
         mil_value_floats(out->p, v, 0, out->n_elems);
@@ -81,7 +81,7 @@ static bool eval(struct compiler *c, const struct mil_op *op, const char *name, 
     }
     const struct mil_op *inner = constexpr_of(c, b->var);
     if (!inner)
-        return compile_fail(c, ERR_UNSUPPORTED, "%s is no constant", name);
+        return compile_fail(c, ERR_UNSUPPORTED, "%s is not a constant", name);
     int i_output = 0;
     while (i_output + 1 < inner->n_outputs && inner->outputs[i_output] != b->var)
         i_output++;
@@ -191,7 +191,7 @@ static bool eval_lut(struct compiler *c, const struct mil_op *op, struct dense *
     int64_t dims[MIL_RANK_MAX];
     int n = 0;
     if (!indices || !indices->data)
-        return compile_fail(c, ERR_FORMAT, "indices are no constant");
+        return compile_fail(c, ERR_FORMAT, "indices are not a constant");
     if (!need(c, op, "lut", &lut, depth))
         return false;
     if (!shape) {
@@ -363,9 +363,9 @@ static bool eval_mask(struct compiler *c, const struct mil_op *op, struct dense 
     if (!shape)
         return need(c, op, "mask", out, depth);
     if (!mask || !mask->data)
-        return compile_fail(c, ERR_UNSUPPORTED, "mask is no constant");
+        return compile_fail(c, ERR_UNSUPPORTED, "mask is not a constant");
     if (!mil_value_ints(shape, dims, MIL_RANK_MAX, &n))
-        return compile_fail(c, ERR_FORMAT, "shape is no list of integers");
+        return compile_fail(c, ERR_FORMAT, "shape is not a list of integers");
     if (!dense_new(c, out, n, dims))
         return false;
     if ((int64_t)mask->bytes < (out->n_elems + 7) / 8)

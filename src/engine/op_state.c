@@ -161,7 +161,7 @@ bool emit_write_state(struct compiler *c, const struct mil_op *op)
     if (!operand(c, op, "input", &state))
         return false;
     if (c->plan->storages[state.storage].kind != STORAGE_STATE)
-        return compile_fail(c, ERR_FORMAT, "input is no state");
+        return compile_fail(c, ERR_FORMAT, "input is not a state");
     if (def && mil_op_is(def, "slice_update") && graph_is_state_update(&c->g, def, &write) &&
         c->values[v->id].storage < 0)
         return emit_update_into(c, def, &state);

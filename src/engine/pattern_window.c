@@ -207,9 +207,9 @@ static bool emit_window(struct compiler *c, const struct fused *f)
             return false;
     }
     if (c->plan->storages[x[0].storage].kind != STORAGE_STATE)
-        return compile_fail(c, ERR_FORMAT, "input is no state");
+        return compile_fail(c, ERR_FORMAT, "input is not a state");
     if (n > 3 && x[3].repr != REPR_I32)
-        return compile_fail(c, ERR_FORMAT, "cond is no bool");
+        return compile_fail(c, ERR_FORMAT, "cond is not a bool");
     copy_off_states(c, &x[1]);
     if (!to_f32(c, &x[1]) || !to_dense(c, &x[2]))
         return false;

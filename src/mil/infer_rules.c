@@ -91,7 +91,7 @@ static bool infer_dtype(struct infer *in, const char *name, enum mil_dtype *d)
         return true;
     *d = mil_dtype_find(s.p, s.n);
     if (*d == MIL_DTYPE_NONE || *d == MIL_STRING)
-        return infer_fail(in, "%s '%.*s' is no element type", name, (int)(s.n < 32 ? s.n : 32), s.p);
+        return infer_fail(in, "%s '%.*s' is not an element type", name, (int)(s.n < 32 ? s.n : 32), s.p);
     return true;
 }
 

@@ -100,7 +100,7 @@ bool infer_rule_TOPK(struct infer *in)
         return in->op->n_outputs > 0;
     enum mil_dtype d = infer_named_dtype(in, "output_indices_dtype", MIL_INT32);
     if (!mil_dtype_is_integer(d))
-        return infer_fail(in, "output_indices_dtype is no integer type");
+        return infer_fail(in, "output_indices_dtype is not an integer type");
     return infer_out(in, 1, d, x->rank, dims);
 }
 

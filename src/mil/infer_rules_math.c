@@ -392,6 +392,6 @@ bool infer_rule_REDUCE_ARG(struct infer *in)
     gone[axis] = true;
     enum mil_dtype d = infer_named_dtype(in, "output_dtype", MIL_INT32);
     if (!mil_dtype_is_integer(d))
-        return infer_fail(in, "output_dtype is no integer type");
+        return infer_fail(in, "output_dtype is not an integer type");
     return reduce_out(in, x, gone, d);
 }

@@ -14,7 +14,7 @@ static bool infer_dtype_arg(struct infer *in, const char *name, enum mil_dtype *
         return infer_fail(in, "%s is missing", name);
     *d = mil_dtype_find(s.p, s.n);
     if (!mil_dtype_is_float(*d))
-        return infer_fail(in, "%s '%.*s' is no float type", name, (int)(s.n < 32 ? s.n : 32), s.p);
+        return infer_fail(in, "%s '%.*s' is not a float type", name, (int)(s.n < 32 ? s.n : 32), s.p);
     return true;
 }
 

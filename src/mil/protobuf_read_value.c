@@ -103,7 +103,7 @@ const struct mil_type *protobuf_type_read(struct protobuf_reader *r, const Milki
         }
         return t->elem ? t : NULL;
     default:
-        err_set(r->e, ERR_UNSUPPORTED, "a type that is no tensor, list, tuple, dictionary or state");
+        err_set(r->e, ERR_UNSUPPORTED, "a type that is not a tensor, list, tuple, dictionary or state");
         return NULL;
     }
 }

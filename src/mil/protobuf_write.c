@@ -235,7 +235,7 @@ static bool items_write(struct writer *w, MilkitPb__Immediate *p, const struct m
         p->value_case = MILKIT_PB__IMMEDIATE__VALUE_DICTIONARY;
         return (p->dictionary = dictionary_write(w, v)) != NULL;
     default:
-        return err_set(w->e, ERR_BUG, "a value of several items that is no list, tuple or dictionary");
+        return err_set(w->e, ERR_BUG, "a value of several items that is not a list, tuple or dictionary");
     }
 }
 
