@@ -82,23 +82,13 @@ static bool find_layers(struct arch_model *m, struct decoder *d, struct err *e)
     return true;
 }
 
-static bool check_norms(struct arch_model *m, const struct decoder *d, struct err *e)
-{
-    const struct st_tensor **norms = ARENA_ARRAY(m->arena, const struct st_tensor *, 2 * m->n_layers);
-    for (int64_t i = 0; i < m->n_layers; i++) {
-        norms[2 * i] = d->layers[i].tensors[DECODER_INPUT_NORM];
-        norms[2 * i + 1] = d->layers[i].tensors[DECODER_MLP_NORM];
-    }
-    return arch_check_gains(m, "the layers' norm weights", norms, 2 * m->n_layers, e);
-}
-
 static bool decoder_open(struct arch_model *m, struct err *e)
 {
     struct decoder *d = ARENA_NEW(m->arena, struct decoder);
     bool is_tied;
     m->own = d;
     return read_config(m, d, &is_tied, e) && arch_find_ends(m, is_tied, e) && find_layers(m, d, e) &&
-           check_norms(m, d, e);
+           arch_check_layer_norms(m, d->layers[0].tensors, sizeof *d->layers, e);
 }
 
 /* ---- chunks ---- */

@@ -77,6 +77,10 @@ void arch_layer_values(struct mil_model *out, const struct st_tensor *const tens
  * trained gains are not. */
 bool arch_check_gains(struct arch_model *m, const char *what, const struct st_tensor *const *norms, int64_t n,
                       struct err *e) MUST_CHECK;
+/* The same of the two norms in front of every layer's halves. first: layer 0's tensors [DECODER_TENSORS]; layer_bytes: from one
+ * layer's to the next one's. */
+bool arch_check_layer_norms(struct arch_model *m, const struct st_tensor *const *first, size_t layer_bytes,
+                            struct err *e) MUST_CHECK;
 /* Gains minus one. *holds_one: the 1 is in them already, as files for MLX have it, which say so in their metadata or
  * have is_mlx_layout (then m->note does, too). Numbers and file that contradict each other are refused. */
 bool arch_read_centred(struct arch_model *m, const struct st_tensor *const *norms, int64_t n,

@@ -359,20 +359,11 @@ static bool find_tensors(struct arch_model *m, struct gemma4 *g, bool is_tied, s
     return true;
 }
 
-static bool check_norms(struct arch_model *m, const struct gemma4 *g, struct err *e)
-{
-    const struct st_tensor **norms = ARENA_ARRAY(m->arena, const struct st_tensor *, 2 * m->n_layers);
-    for (int64_t i = 0; i < m->n_layers; i++) {
-        norms[2 * i] = g->layers[i].tensors[DECODER_INPUT_NORM];
-        norms[2 * i + 1] = g->layers[i].tensors[DECODER_MLP_NORM];
-    }
-    return arch_check_gains(m, "the layers' norm weights", norms, 2 * m->n_layers, e);
-}
-
 bool gemma4_open(struct arch_model *m, struct err *e)
 {
     struct gemma4 *g = ARENA_NEW(m->arena, struct gemma4);
     bool is_tied;
     m->own = g;
-    return read_config(m, g, &is_tied, e) && find_tensors(m, g, is_tied, e) && check_norms(m, g, e);
+    return read_config(m, g, &is_tied, e) && find_tensors(m, g, is_tied, e) &&
+           arch_check_layer_norms(m, g->layers[0].tensors, sizeof *g->layers, e);
 }

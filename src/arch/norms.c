@@ -37,6 +37,19 @@ bool arch_check_gains(struct arch_model *m, const char *what, const struct st_te
     return true;
 }
 
+bool arch_check_layer_norms(struct arch_model *m, const struct st_tensor *const *first, size_t layer_bytes,
+                            struct err *e)
+{
+    const struct st_tensor **norms = ARENA_ARRAY(m->arena, const struct st_tensor *, 2 * m->n_layers);
+    for (int64_t i = 0; i < m->n_layers; i++) {
+        const struct st_tensor *const *tensors =
+            (const struct st_tensor *const *)((const char *)first + (size_t)i * layer_bytes);
+        norms[2 * i] = tensors[DECODER_INPUT_NORM];
+        norms[2 * i + 1] = tensors[DECODER_MLP_NORM];
+    }
+    return arch_check_gains(m, "the layers' norm weights", norms, 2 * m->n_layers, e);
+}
+
 bool arch_read_centred(struct arch_model *m, const struct st_tensor *const *norms, int64_t n,
                        bool is_mlx_layout, bool *holds_one, struct err *e)
 {

@@ -286,10 +286,7 @@ bool path_list_read(struct path_list *out, const char *folder, struct err *e)
         }
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
             continue;
-        if (out->n == capacity) {
-            capacity = capacity ? capacity * 2 : 16;
-            out->names = xrealloc(out->names, capacity * sizeof *out->names);
-        }
+        out->names = mem_grow(out->names, out->n, &capacity, sizeof *out->names);
         out->names[out->n++] = xstrdup(entry->d_name);
     }
     closedir(d);
@@ -419,4 +416,18 @@ int64_t disk_free_bytes(const char *path)
     }
     free(p);
     return bytes;
+}
+
+bool path_is_inside(const char *path)
+{
+    if (path[0] == '\0' || path[0] == '/')
+        return false;
+    for (const char *p = path; p;) {
+        if (strncmp(p, "..", 2) == 0 && (p[2] == '/' || p[2] == '\0'))
+            return false;
+        p = strchr(p, '/');
+        if (p)
+            p++;
+    }
+    return true;
 }

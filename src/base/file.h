@@ -99,4 +99,7 @@ const char *out_folder_path(const struct out_folder *f); /* where to write meanw
 bool out_folder_commit(struct out_folder *f, struct err *e) MUST_CHECK;
 void out_folder_abort(struct out_folder *f); /* accepts NULL */
 
+/* Does a relative path stay below the folder it is in (not empty, not absolute, no ".." in it)? */
+bool path_is_inside(const char *path);
+
 #endif

@@ -6,22 +6,6 @@
  */
 #include "base/half.h"
 
-#include <string.h>
-
-static inline float float_of_bits(uint32_t u)
-{
-    float f;
-    memcpy(&f, &u, sizeof f);
-    return f;
-}
-
-static inline uint32_t bits_of_float(float f)
-{
-    uint32_t u;
-    memcpy(&u, &f, sizeof u);
-    return u;
-}
-
 static inline float widen(uint32_t h)
 {
     uint32_t magnitude = h & 0x7fff;

@@ -7,11 +7,26 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 typedef uint16_t f16;
 typedef uint16_t bf16;
 
 #define F16_MAX 65504.0f
+
+static inline float float_of_bits(uint32_t u)
+{
+    float f;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+
+static inline uint32_t bits_of_float(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    return u;
+}
 
 float f16_to_f32(f16 h);
 f16 f32_to_f16(float f);  /* overflow gives infinity */

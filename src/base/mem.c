@@ -42,6 +42,17 @@ void *xrealloc(void *p, size_t bytes)
     return q;
 }
 
+void *mem_grow(void *p, size_t n, size_t *capacity, size_t bytes)
+{
+    size_t all;
+    if (n < *capacity)
+        return p;
+    *capacity = MEM_GROWN(*capacity, 16);
+    if (!size_mul(*capacity, bytes, &all))
+        mem_exhausted(SIZE_MAX);
+    return xrealloc(p, all);
+}
+
 char *xstrdup(const char *s)
 {
     size_t n = strlen(s) + 1;
@@ -265,4 +276,27 @@ void *arena_copy(struct arena *a, const void *p, size_t bytes)
 size_t arena_used_bytes(const struct arena *a)
 {
     return a->used_bytes;
+}
+
+/* Merges two sorted halves; the first one waits in scratch. */
+static void sort_part(char *p, char *scratch, size_t n, size_t bytes,
+                      int (*compare)(const void *, const void *))
+{
+    if (n < 2)
+        return;
+    size_t half = n / 2;
+    sort_part(p, scratch, half, bytes, compare);
+    sort_part(p + half * bytes, scratch, n - half, bytes, compare);
+    memcpy(scratch, p, half * bytes);
+    for (size_t i = 0, j = half, k = 0; i < half; k++) {
+        bool from_second = j < n && compare(p + j * bytes, scratch + i * bytes) < 0;
+        memcpy(p + k * bytes, from_second ? p + j++ * bytes : scratch + i++ * bytes, bytes);
+    }
+}
+
+void mem_sort_stable(void *p, size_t n, size_t bytes, int (*compare)(const void *a, const void *b))
+{
+    char *scratch = xmalloc((n / 2 + 1) * bytes);
+    sort_part(p, scratch, n, bytes, compare);
+    free(scratch);
 }

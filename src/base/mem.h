@@ -23,6 +23,10 @@ _Noreturn void mem_exhausted(size_t bytes);
 void *xmalloc(size_t bytes);
 void *xcalloc(size_t n, size_t bytes);
 void *xrealloc(void *p, size_t bytes);
+/* p [*capacity] with room for one more behind its first n: as it is, or twice as large where n is *capacity. */
+void *mem_grow(void *p, size_t n, size_t *capacity, size_t bytes);
+/* The capacity behind a full one. */
+#define MEM_GROWN(capacity, first) ((capacity) ? 2 * (capacity) : (first))
 char *xstrdup(const char *s);
 /* printf into a fresh heap string. */
 char *xasprintf(const char *fmt, ...) PRINTF_LIKE(1, 2);
@@ -33,6 +37,9 @@ void *mem_try_alloc(size_t bytes, struct err *e) MUST_CHECK;
 void mem_free(void *p);
 /* Gives back to the system what the allocator keeps of released memory, after work that needed much for a while. */
 void mem_trim(void);
+
+/* Sorts n objects, those that compare equal in the order they have. compare as of qsort. */
+void mem_sort_stable(void *p, size_t n, size_t bytes, int (*compare)(const void *a, const void *b));
 
 /* The little-endian number of up to 8 bytes at any address. */
 static inline uint64_t load_le(const uint8_t *p, size_t bytes)

@@ -25,10 +25,7 @@ static void message_fini(struct message *m)
 
 void conversation_add(struct conversation *c, const struct message *m)
 {
-    if (c->n == c->capacity) {
-        c->capacity = c->capacity ? 2 * c->capacity : 16;
-        c->messages = xrealloc(c->messages, c->capacity * sizeof *c->messages);
-    }
+    c->messages = mem_grow(c->messages, c->n, &c->capacity, sizeof *c->messages);
     c->messages[c->n++] = *m;
 }
 

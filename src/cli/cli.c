@@ -488,10 +488,7 @@ bool cli_read_ids(const char *text, int32_t **ids, size_t *n, struct err *e)
                     (int)strcspn(p, separators), p, count + 1);
             goto out;
         }
-        if (count == capacity) {
-            capacity = capacity ? 2 * capacity : 64;
-            list = xrealloc(list, capacity * sizeof *list);
-        }
+        list = mem_grow(list, count, &capacity, sizeof *list);
         list[count++] = (int32_t)v;
         p = end;
     }

@@ -13,7 +13,7 @@
 struct collector {
     struct convert_part *part;
     struct table *seen; /* values by address */
-    int capacity;
+    size_t capacity;
 };
 
 static bool make_immediate(struct convert_part *p, struct mil_value *v, struct err *e)
@@ -31,10 +31,7 @@ static void add_weight(struct collector *c, struct mil_value *v)
 {
     struct convert_part *p = c->part;
     const struct quant_weight *quant = quant_weight_of(v);
-    if (p->n_weights == c->capacity) {
-        c->capacity = c->capacity ? 2 * c->capacity : 64;
-        p->weights = xrealloc(p->weights, (size_t)c->capacity * sizeof *p->weights);
-    }
+    p->weights = mem_grow(p->weights, (size_t)p->n_weights, &c->capacity, sizeof *p->weights);
     p->weights[p->n_weights++] = v;
     p->weight_bytes += v->bytes;
     if (!quant || v == quant->codes) {

@@ -165,10 +165,7 @@ static bool fill_slices(struct blob_writer *w, struct convert_job *job, const st
 
 static struct slice *add_slice(struct slice_list *l)
 {
-    if (l->n == l->capacity) {
-        l->capacity = l->capacity ? 2 * l->capacity : 256;
-        l->p = xrealloc(l->p, l->capacity * sizeof *l->p);
-    }
+    l->p = mem_grow(l->p, l->n, &l->capacity, sizeof *l->p);
     struct slice *s = &l->p[l->n++];
     *s = (struct slice){0};
     return s;

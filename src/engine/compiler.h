@@ -21,7 +21,7 @@ struct compiler {
     const struct engine_state_forms *state_forms;
     int n_matches;                      /* so far, by their numbers */
     const struct mil_var **state_slice; /* [n_vars]: the state that v is a slice of, or NULL */
-    int cap_steps, cap_storages;
+    size_t cap_steps, cap_storages;
     struct mask_range { /* by the storage of the mask */
         int mask_storage;
         int64_t mask_offset, n_rows, n, stride;
@@ -157,6 +157,11 @@ struct rows {
 };
 /* Rows along the last axis of x; y is new with x's memory order. Copies x when a row has no unit stride. */
 struct rows *rows_new(struct compiler *c, struct value *x, struct value *y);
+/* One row of p->n numbers. */
+typedef void (*row_fn)(const struct rows *p, const struct kernels *k, float *y, const float *x);
+/* f for the rows of this thread's part, from the step's operand to its result. */
+void run_rows(const struct rows *p, const struct step *s, struct engine_run *r, row_fn f, int i_thread,
+              int n_threads);
 /* The numbers of a dense constant. */
 const float *const_floats(const struct compiler *c, const struct value *v);
 /* op_scalar.c: functions of one number without a kernel, and the parameters of all of them. */

@@ -62,10 +62,7 @@ const struct mil_type *var_type(const struct compiler *c, const struct mil_var *
 int storage_new(struct compiler *c, enum storage_kind kind, enum repr repr, int64_t n_elems)
 {
     struct engine_plan *p = c->plan;
-    if (p->n_storages == c->cap_storages) {
-        c->cap_storages = c->cap_storages ? 2 * c->cap_storages : 256;
-        p->storages = xrealloc(p->storages, sizeof *p->storages * (size_t)c->cap_storages);
-    }
+    p->storages = mem_grow(p->storages, (size_t)p->n_storages, &c->cap_storages, sizeof *p->storages);
     p->storages[p->n_storages] = (struct storage){
         .kind = kind, .repr = repr, .n_elems = n_elems, .index = -1, .first_step = -1, .last_step = -1};
     return p->n_storages++;
@@ -114,10 +111,7 @@ struct value value_new_like(struct compiler *c, enum repr repr, int rank, const 
 struct step *step_new(struct compiler *c, const char *name, step_fn run)
 {
     struct engine_plan *p = c->plan;
-    if (p->n_steps == c->cap_steps) {
-        c->cap_steps = c->cap_steps ? 2 * c->cap_steps : 256;
-        p->steps = xrealloc(p->steps, sizeof *p->steps * (size_t)c->cap_steps);
-    }
+    p->steps = mem_grow(p->steps, (size_t)p->n_steps, &c->cap_steps, sizeof *p->steps);
     struct step *s = &p->steps[p->n_steps++];
     *s = (struct step){.run = run, .name = name, .serial = true};
     if (c->op)
@@ -283,7 +277,7 @@ bool const_value(struct compiler *c, const struct mil_value *v, enum repr repr, 
     size_t slot = ((uintptr_t)v >> 4) % 256;
     struct const_cache *hit = c->const_cache[slot];
     if (t->kind != MIL_TYPE_TENSOR || t->dtype == MIL_STRING || t->rank > MIL_RANK_MAX || v->n_elems < 0)
-        return compile_fail(c, ERR_UNSUPPORTED, "a constant that is no tensor of numbers");
+        return compile_fail(c, ERR_UNSUPPORTED, "a constant that is not a tensor of numbers");
     if (v->kind == MIL_VALUE_WEIGHT || (!v->data && v->n_elems > 0))
         return compile_fail(c, ERR_BUG, "a constant without data");
     while (hit && !(hit->v == v && hit->repr == repr))
@@ -432,7 +426,7 @@ bool arg_word(struct compiler *c, const struct mil_op *op, const char *name, con
     const struct mil_value *v = mil_arg_value(op, name);
     struct str text = {words[0], strlen(words[0])};
     if (v && !mil_value_string(v, &text))
-        return compile_fail(c, ERR_FORMAT, "%s is no string", name);
+        return compile_fail(c, ERR_FORMAT, "%s is not a string", name);
     for (int i = 0; i < n; i++)
         if (text.n == strlen(words[i]) && memcmp(text.p, words[i], text.n) == 0) {
             *which = i;

@@ -27,17 +27,27 @@ const float *const_floats(const struct compiler *c, const struct value *v)
 
 /* ---- norms ---- */
 
-static void run_layer_norm(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
+void run_rows(const struct rows *p, const struct step *s, struct engine_run *r, row_fn f, int i_thread,
+              int n_threads)
 {
-    const struct rows *p = s->params;
     const float *x = value_pointer(r, &s->in[0]);
     float *y = value_pointer(r, &s->out[0]);
     int64_t begin, end, at[2];
     pool_split(p->n_rows, 1, i_thread, n_threads, &begin, &end);
     for (int64_t row = begin; row < end; row++) {
         walk_offsets(p->rank, p->dims, 2, p->strides, row, at);
-        r->k->layer_norm(y + at[0], x + at[1], p->gamma, p->beta, p->n, p->eps);
+        f(p, r->k, y + at[0], x + at[1]);
     }
+}
+
+static void layer_norm_row(const struct rows *p, const struct kernels *k, float *y, const float *x)
+{
+    k->layer_norm(y, x, p->gamma, p->beta, p->n, p->eps);
+}
+
+static void run_layer_norm(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
+{
+    run_rows(s->params, s, r, layer_norm_row, i_thread, n_threads);
 }
 
 /* Joins the last n axes of x, which are the ones named, into one. No axes named: all of them. */
@@ -121,17 +131,14 @@ bool emit_layer_norm(struct compiler *c, const struct mil_op *op)
 
 /* ---- softmax ---- */
 
+static void softmax_row(const struct rows *p, const struct kernels *k, float *y, const float *x)
+{
+    k->softmax(y, x, p->n);
+}
+
 static void run_softmax(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
 {
-    const struct rows *p = s->params;
-    const float *x = value_pointer(r, &s->in[0]);
-    float *y = value_pointer(r, &s->out[0]);
-    int64_t begin, end, at[2];
-    pool_split(p->n_rows, 1, i_thread, n_threads, &begin, &end);
-    for (int64_t row = begin; row < end; row++) {
-        walk_offsets(p->rank, p->dims, 2, p->strides, row, at);
-        r->k->softmax(y + at[0], x + at[1], p->n);
-    }
+    run_rows(s->params, s, r, softmax_row, i_thread, n_threads);
 }
 
 /* Moves an axis to the end as a view. */

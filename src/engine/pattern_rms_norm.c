@@ -111,17 +111,14 @@ void pattern_rms_norm(struct compiler *c, int root_op)
 
 /* ---- emit and run ---- */
 
+static void rms_norm_row(const struct rows *p, const struct kernels *k, float *y, const float *x)
+{
+    k->rms_norm(y, x, p->gamma, p->n, p->eps);
+}
+
 static void run_rms_norm(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
 {
-    const struct rows *p = s->params;
-    const float *x = value_pointer(r, &s->in[0]);
-    float *y = value_pointer(r, &s->out[0]);
-    int64_t begin, end, at[2];
-    pool_split(p->n_rows, 1, i_thread, n_threads, &begin, &end);
-    for (int64_t row = begin; row < end; row++) {
-        walk_offsets(p->rank, p->dims, 2, p->strides, row, at);
-        r->k->rms_norm(y + at[0], x + at[1], p->gamma, p->n, p->eps);
-    }
+    run_rows(s->params, s, r, rms_norm_row, i_thread, n_threads);
 }
 
 static bool emit_rms_norm(struct compiler *c, const struct fused *f)

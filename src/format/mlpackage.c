@@ -68,21 +68,6 @@ static bool version_is_known(const char *version)
     return major == 0 || (major == 1 && strspn(rest, ".0") == strlen(rest));
 }
 
-/* Below Data/, not above or beside it. */
-static bool path_is_inside(const char *path)
-{
-    if (path[0] == '\0' || path[0] == '/')
-        return false;
-    for (const char *p = path; p;) {
-        if (strncmp(p, "..", 2) == 0 && (p[2] == '/' || p[2] == '\0'))
-            return false;
-        p = strchr(p, '/');
-        if (p)
-            p++;
-    }
-    return true;
-}
-
 static bool manifest_root(const cJSON *manifest, const char **root_path, const char *where, struct err *e)
 {
     const char *version = NULL, *root = NULL;

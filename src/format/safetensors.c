@@ -226,10 +226,8 @@ static bool add_metadata(struct st_open_set *set, const cJSON *object, const cha
 
 static struct st_tensor *next_slot(struct st_open_set *set)
 {
-    if ((size_t)set->s.n_tensors == set->capacity) {
-        set->capacity = set->capacity ? set->capacity * 2 : 64;
-        set->s.tensors = xrealloc(set->s.tensors, set->capacity * sizeof *set->s.tensors);
-    }
+    set->s.tensors =
+        mem_grow(set->s.tensors, (size_t)set->s.n_tensors, &set->capacity, sizeof *set->s.tensors);
     struct st_tensor *t = &set->s.tensors[set->s.n_tensors];
     memset(t, 0, sizeof *t);
     return t;

@@ -111,10 +111,7 @@ static void note_absent(struct st_open_set *set, const struct index *x, const cJ
                                   c->valuestring, set->s.tensors[entry->i_tensor].file);
     }
     entry->i_tensor = -1;
-    if ((size_t)set->s.n_absent == *capacity) {
-        *capacity = *capacity ? 2 * *capacity : 16;
-        set->s.absent = xrealloc(set->s.absent, *capacity * sizeof *set->s.absent);
-    }
+    set->s.absent = mem_grow(set->s.absent, (size_t)set->s.n_absent, capacity, sizeof *set->s.absent);
     set->s.absent[set->s.n_absent++] = (struct st_absent){.name = arena_strdup(set->arena, c->string),
                                                           .file = arena_strdup(set->arena, c->valuestring),
                                                           .has_file = !shard->why};

@@ -74,17 +74,9 @@ const struct text *parameter_text(struct jinja *j, struct value v, const char *w
 static void push_named(struct jinja *j, struct call_args *a, size_t *capacity, const struct text *name,
                        struct value v)
 {
-    if (a->n_named == *capacity) {
-        *capacity = *capacity ? *capacity * 2 : 4;
-        const struct text **names = jinja_alloc(j, *capacity, sizeof *names);
-        struct value *named = jinja_alloc(j, *capacity, sizeof *named);
-        if (a->n_named > 0) {
-            memcpy(names, a->names, a->n_named * sizeof *names);
-            memcpy(named, a->named, a->n_named * sizeof *named);
-        }
-        a->names = names;
-        a->named = named;
-    }
+    size_t of_names = *capacity; /* both grow together */
+    a->names = jinja_grow(j, a->names, a->n_named, &of_names, sizeof *a->names);
+    a->named = jinja_grow(j, a->named, a->n_named, capacity, sizeof *a->named);
     a->names[a->n_named] = name;
     a->named[a->n_named++] = v;
 }

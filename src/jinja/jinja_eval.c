@@ -47,14 +47,7 @@ void scope_put(struct jinja *j, struct scope *s, const struct text *name, struct
             return;
         }
     }
-    if (s->n == s->capacity) {
-        size_t capacity = s->capacity ? s->capacity * 2 : 4;
-        struct scope_entry *entries = jinja_alloc(j, capacity, sizeof *entries);
-        if (s->n > 0)
-            memcpy(entries, s->entries, s->n * sizeof *entries);
-        s->entries = entries;
-        s->capacity = capacity;
-    }
+    s->entries = jinja_grow(j, s->entries, s->n, &s->capacity, sizeof *s->entries);
     s->entries[s->n++] = (struct scope_entry){name, v};
 }
 

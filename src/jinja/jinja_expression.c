@@ -187,13 +187,7 @@ static void parse_argument(struct parser *p, struct argument_nodes *a, size_t *c
         parser_advance(p);
         a->more_named = parse_expression(p, true);
     } else if (p->now.kind == TOKEN_NAME && parser_is_operator(&p->next, "=") && !a->more_named) {
-        if (a->named.n == *capacity) {
-            *capacity = *capacity ? *capacity * 2 : 4;
-            const struct text **names = jinja_alloc(p->j, *capacity, sizeof *names);
-            if (a->named.n > 0)
-                memcpy(names, a->names, a->named.n * sizeof *names);
-            a->names = names;
-        }
+        a->names = jinja_grow(p->j, a->names, a->named.n, capacity, sizeof *a->names);
         const struct text *name = parser_expect_name(p);
         for (size_t i = 0; i < a->named.n; i++)
             if (a->names[i] == name)
@@ -444,13 +438,7 @@ static struct node *parse_compare(struct parser *p)
     enum operator* operators = NULL;
     size_t capacity = 0;
     do {
-        if (n->list.n == capacity) {
-            capacity = capacity ? capacity * 2 : 2;
-            enum operator* more = jinja_alloc(p->j, capacity, sizeof *more);
-            if (n->list.n > 0)
-                memcpy(more, operators, n->list.n * sizeof *more);
-            n->operators = operators = more;
-        }
+        n->operators = operators = jinja_grow(p->j, operators, n->list.n, &capacity, sizeof *operators);
         operators[n->list.n] = op;
         struct node *b = parse_sum(p);
         node_list_push(p->j, &n->list, b);

@@ -324,6 +324,8 @@ struct jinja {
 _Noreturn void jinja_fail(struct jinja *j, enum err_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 #define jinja_type_error(j, ...) jinja_fail(j, ERR_FORMAT, __VA_ARGS__)
 void *jinja_alloc(struct jinja *j, size_t n, size_t bytes);
+/* p [*capacity] with room for one more behind its first n: as it is, or a copy twice as large where n is *capacity. */
+void *jinja_grow(struct jinja *j, const void *p, size_t n, size_t *capacity, size_t bytes);
 #define JINJA_NEW(j, type) ((type *)jinja_alloc((j), 1, sizeof(type)))
 /* Counts work; every n elements or bytes moved or compared go through here, over the limit is an error. */
 void jinja_charge(struct jinja *j, size_t n);

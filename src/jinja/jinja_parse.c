@@ -144,14 +144,7 @@ void node_depth(struct parser *p, struct node *n, const struct node *child)
 
 void node_list_push(struct jinja *j, struct node_list *l, struct node *n)
 {
-    if (l->n == l->capacity) {
-        size_t capacity = l->capacity ? l->capacity * 2 : 4;
-        struct node **p = jinja_alloc(j, capacity, sizeof *p);
-        if (l->n > 0)
-            memcpy(p, l->p, l->n * sizeof *p);
-        l->p = p;
-        l->capacity = capacity;
-    }
+    l->p = jinja_grow(j, l->p, l->n, &l->capacity, sizeof *l->p);
     l->p[l->n++] = n;
 }
 
@@ -230,13 +223,7 @@ static struct node *parse_if(struct parser *p)
     p->n_soft++;
     do {
         parser_advance(p); /* if, elif */
-        if (n->list.n == capacity) {
-            capacity = capacity ? capacity * 2 : 2;
-            struct node_list *branches = jinja_alloc(p->j, capacity, sizeof *branches);
-            if (n->list.n > 0)
-                memcpy(branches, n->branches, n->list.n * sizeof *branches);
-            n->branches = branches;
-        }
+        n->branches = jinja_grow(p->j, n->branches, n->list.n, &capacity, sizeof *n->branches);
         struct node_list body = {0};
         struct node *test = parse_tuple(p, false, false, NULL);
         parse_statements(p, &body, "elif else endif", false);
@@ -272,13 +259,7 @@ static void parse_signature(struct parser *p, struct macro_definition *m)
     while (!parser_is_operator(&p->now, ")")) {
         if (m->n_parameters > 0)
             parser_expect_operator(p, ",");
-        if (m->n_parameters == capacity) {
-            capacity = capacity ? capacity * 2 : 8;
-            const struct text **parameters = jinja_alloc(p->j, capacity, sizeof *parameters);
-            if (m->n_parameters > 0)
-                memcpy(parameters, m->parameters, m->n_parameters * sizeof *parameters);
-            m->parameters = parameters;
-        }
+        m->parameters = jinja_grow(p->j, m->parameters, m->n_parameters, &capacity, sizeof *m->parameters);
         struct token at = p->now;
         const struct text *name = parser_expect_name(p);
         for (size_t i = 0; i < m->n_parameters; i++)

@@ -414,6 +414,17 @@ void *jinja_alloc(struct jinja *j, size_t n, size_t bytes)
     return p;
 }
 
+void *jinja_grow(struct jinja *j, const void *p, size_t n, size_t *capacity, size_t bytes)
+{
+    if (n < *capacity)
+        return (void *)p;
+    *capacity = MEM_GROWN(*capacity, 4);
+    void *larger = jinja_alloc(j, *capacity, bytes);
+    if (n > 0)
+        memcpy(larger, p, n * bytes);
+    return larger;
+}
+
 void jinja_charge(struct jinja *j, size_t n)
 {
     j->steps_left -= 1 + (int64_t)(n / 64);

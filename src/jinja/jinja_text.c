@@ -34,7 +34,7 @@ void jinja_free_builders(struct jinja *j)
 /* The capacity for n items of `bytes` bytes, within what all builders together may have. */
 static size_t grown(struct jinja *j, size_t capacity, size_t n, size_t bytes)
 {
-    size_t wanted = capacity ? capacity * 2 : 64;
+    size_t wanted = MEM_GROWN(capacity, 64);
     while (wanted < n)
         wanted *= 2;
     size_t more = (wanted - capacity) * bytes;

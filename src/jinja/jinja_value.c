@@ -417,14 +417,7 @@ struct list *list_new(struct jinja *j, size_t capacity)
 
 void list_push(struct jinja *j, struct list *l, struct value v)
 {
-    if (l->n == l->capacity) {
-        size_t capacity = l->capacity ? l->capacity * 2 : 8;
-        struct value *items = jinja_alloc(j, capacity, sizeof *items);
-        if (l->n > 0)
-            memcpy(items, l->items, l->n * sizeof *items);
-        l->items = items;
-        l->capacity = capacity;
-    }
+    l->items = jinja_grow(j, l->items, l->n, &l->capacity, sizeof *l->items);
     jinja_charge(j, 1);
     l->items[l->n++] = v;
 }
@@ -526,16 +519,10 @@ void dict_put(struct jinja *j, struct dict *d, struct value key, struct value va
         d->entries[i].value = value;
         return;
     }
-    if (d->n == d->capacity) {
-        size_t capacity = d->capacity ? d->capacity * 2 : 8;
-        struct dict_entry *entries = jinja_alloc(j, capacity, sizeof *entries);
-        if (d->n > 0)
-            memcpy(entries, d->entries, d->n * sizeof *entries);
-        d->entries = entries;
-        d->capacity = capacity;
-        if (capacity > 8)
-            index_dict(j, d);
-    }
+    size_t before = d->capacity;
+    d->entries = jinja_grow(j, d->entries, d->n, &d->capacity, sizeof *d->entries);
+    if (d->capacity > before && d->capacity > 8)
+        index_dict(j, d);
     d->entries[d->n++] = (struct dict_entry){key, value, hash};
     if (d->index) {
         size_t at = hash & (d->n_index - 1);

@@ -53,6 +53,20 @@ static ALWAYS_INLINE void stream_step(vf acc[8], const float *x, const void *con
     }
 }
 
+/* Elements i .. n - 1, the last step of fewer than sixteen with them. */
+static ALWAYS_INLINE void stream_rest(vf acc[8], const float *x, const void *const row[BLOCK_STREAM],
+                                      int64_t i, int64_t n, bool is_f16)
+{
+    for (; i + 16 <= n; i += 16)
+        stream_step(acc, x, row, i, is_f16);
+    if (i < n) {
+        vf a = v_load_part(x + i, n - i);
+        UNROLL_ALL
+        for (int r = 0; r < BLOCK_STREAM; r++)
+            acc[r] = v_fma(a, v_load_weight_part(row[r], i, n - i, is_f16), acc[r]);
+    }
+}
+
 /* sums[r] = dot(x, row[r]) for BLOCK_STREAM rows of n weights; asks memory for what is ahead_bytes further on
  */
 static ALWAYS_INLINE void stream_dots(float sums[8], const float *x, const void *const row[BLOCK_STREAM],
@@ -72,14 +86,7 @@ static ALWAYS_INLINE void stream_dots(float sums[8], const float *x, const void 
         for (int u = 0; u < line; u += 16)
             stream_step(acc, x, row, i + u, is_f16);
     }
-    for (; i + 16 <= n; i += 16)
-        stream_step(acc, x, row, i, is_f16);
-    if (i < n) {
-        vf a = v_load_part(x + i, n - i);
-        UNROLL_ALL
-        for (int r = 0; r < BLOCK_STREAM; r++)
-            acc[r] = v_fma(a, v_load_weight_part(row[r], i, n - i, is_f16), acc[r]);
-    }
+    stream_rest(acc, x, row, i, n, is_f16);
     v_tree_x8(sums, acc);
 }
 
@@ -238,17 +245,8 @@ static ALWAYS_INLINE void stream_dots_runs(float sums[8], const float *x, const 
     UNROLL_ALL
     for (int r = 0; r < 8; r++)
         acc[r] = v_set1(0.0f);
-    for (int k = 0; k < runs->n; k++) {
-        int64_t i = runs->begin[k], n = runs->end[k];
-        for (; i + 16 <= n; i += 16)
-            stream_step(acc, x, row, i, is_f16);
-        if (i < n) {
-            vf a = v_load_part(x + i, n - i);
-            UNROLL_ALL
-            for (int r = 0; r < BLOCK_STREAM; r++)
-                acc[r] = v_fma(a, v_load_weight_part(row[r], i, n - i, is_f16), acc[r]);
-        }
-    }
+    for (int k = 0; k < runs->n; k++)
+        stream_rest(acc, x, row, runs->begin[k], runs->end[k], is_f16);
     v_tree_x8(sums, acc);
 }
 

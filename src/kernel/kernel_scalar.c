@@ -10,20 +10,6 @@
 /* The operations of kernel_math.h on one float. */
 typedef float vf;
 
-static ALWAYS_INLINE uint32_t float_bits(float x)
-{
-    uint32_t u;
-    memcpy(&u, &x, sizeof u);
-    return u;
-}
-
-static ALWAYS_INLINE float bits_float(uint32_t u)
-{
-    float x;
-    memcpy(&x, &u, sizeof x);
-    return x;
-}
-
 static ALWAYS_INLINE vf v_set1(float x)
 {
     return x;
@@ -83,7 +69,7 @@ static ALWAYS_INLINE vf v_select_nan(vf a, vf yes, vf no)
 /* p * 2^n for the integer n in the low bits of t; p and the product are normal numbers */
 static ALWAYS_INLINE vf v_scale(vf p, vf t)
 {
-    return bits_float(float_bits(p) + (float_bits(t) << 23));
+    return float_of_bits(bits_of_float(p) + (bits_of_float(t) << 23));
 }
 
 #include "kernel/kernel_math.h"
@@ -251,23 +237,16 @@ static void k_softmax__scalar(float *y, const float *x, int64_t n)
         y[i] = y[i] / sum;
 }
 
-static void k_exp__scalar(float *y, const float *x, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        y[i] = v_exp(x[i]);
-}
-
-static void k_tanh__scalar(float *y, const float *x, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        y[i] = v_tanh(x[i]);
-}
-
-static void k_sigmoid__scalar(float *y, const float *x, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        y[i] = v_sigmoid(x[i]);
-}
+#define K_MAP(name)                                                                                          \
+    static void k_##name##__scalar(float *y, const float *x, int64_t n)                                      \
+    {                                                                                                        \
+        for (int64_t i = 0; i < n; i++)                                                                      \
+            y[i] = v_##name(x[i]);                                                                           \
+    }
+K_MAP(exp)
+K_MAP(tanh)
+K_MAP(sigmoid)
+#undef K_MAP
 
 static void k_silu_mul__scalar(float *y, const float *x, const float *u, int64_t n)
 {
@@ -277,26 +256,17 @@ static void k_silu_mul__scalar(float *y, const float *x, const float *u, int64_t
     }
 }
 
-static void k_add__scalar(float *y, const float *a, const float *b, int64_t n, int b_step)
-{
-    float b0 = n > 0 ? b[0] : 0.0f;
-    for (int64_t i = 0; i < n; i++)
-        y[i] = a[i] + (b_step ? b[i] : b0);
-}
-
-static void k_sub__scalar(float *y, const float *a, const float *b, int64_t n, int b_step)
-{
-    float b0 = n > 0 ? b[0] : 0.0f;
-    for (int64_t i = 0; i < n; i++)
-        y[i] = a[i] - (b_step ? b[i] : b0);
-}
-
-static void k_mul__scalar(float *y, const float *a, const float *b, int64_t n, int b_step)
-{
-    float b0 = n > 0 ? b[0] : 0.0f;
-    for (int64_t i = 0; i < n; i++)
-        y[i] = a[i] * (b_step ? b[i] : b0);
-}
+#define K_BINARY(name, operator)                                                                             \
+    static void k_##name##__scalar(float *y, const float *a, const float *b, int64_t n, int b_step)          \
+    {                                                                                                        \
+        float b0 = n > 0 ? b[0] : 0.0f;                                                                      \
+        for (int64_t i = 0; i < n; i++)                                                                      \
+            y[i] = a[i] operator(b_step ? b[i] : b0);                                                        \
+    }
+K_BINARY(add, +)
+K_BINARY(sub, -)
+K_BINARY(mul, *)
+#undef K_BINARY
 
 static void k_f16_to_f32__scalar(float *y, const f16 *x, int64_t n)
 {

@@ -53,10 +53,7 @@ static bool find_runs(struct stored *s, struct err *e)
     const struct mil_value *source = s->weight->source;
     size_t capacity = 0;
     for (int64_t at = 0; at < source->n_elems;) {
-        if (s->n_runs == capacity) {
-            capacity = capacity ? 2 * capacity : 16;
-            s->runs = xrealloc(s->runs, capacity * sizeof *s->runs);
-        }
+        s->runs = mem_grow(s->runs, s->n_runs, &capacity, sizeof *s->runs);
         struct arch_run *run = &s->runs[s->n_runs++];
         if (!arch_find_run(source->weight, at, source->n_elems - at, run))
             return err_set(e, ERR_BUG, "%s: not made of a tensor's numbers", s->weight->name);

@@ -10,7 +10,8 @@
 
 struct list {
     void **p;
-    int n, capacity;
+    int n;
+    size_t capacity;
 };
 
 struct mil_builder {
@@ -22,17 +23,14 @@ struct mil_builder {
     struct table *counters;  /* wished name -> the number tried last (an int in the arena) */
     struct list inputs, ops, vars;
     const struct mil_type **types; /* by var id, a growing copy of every variable's type for inference */
-    int types_capacity;
+    size_t types_capacity;
     bool failed;
     struct err err;
 };
 
 static void list_add(struct list *l, void *item)
 {
-    if (l->n == l->capacity) {
-        l->capacity = l->capacity ? 2 * l->capacity : 64;
-        l->p = xrealloc(l->p, sizeof l->p[0] * (size_t)l->capacity);
-    }
+    l->p = mem_grow(l->p, (size_t)l->n, &l->capacity, sizeof *l->p);
     l->p[l->n++] = item;
 }
 
@@ -148,10 +146,7 @@ static struct mil_var *new_var(struct mil_builder *b, const struct mil_type *typ
     v->op = op;
     v->id = b->vars.n;
     list_add(&b->vars, v);
-    if (v->id == b->types_capacity) {
-        b->types_capacity = b->types_capacity ? 2 * b->types_capacity : 64;
-        b->types = xrealloc(b->types, sizeof b->types[0] * (size_t)b->types_capacity);
-    }
+    b->types = mem_grow(b->types, (size_t)v->id, &b->types_capacity, sizeof *b->types);
     b->types[v->id] = type;
     return v;
 }

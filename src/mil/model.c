@@ -81,20 +81,6 @@ static enum blob_type blob_type_of(enum mil_dtype d)
 }
 
 /* A reference must name a file below the model's own folder: nothing else is opened on a model's word. */
-static bool reference_is_inside(const char *rest)
-{
-    if (rest[0] == '\0' || rest[0] == '/')
-        return false;
-    for (const char *p = rest; p;) {
-        if (strncmp(p, "..", 2) == 0 && (p[2] == '/' || p[2] == '\0'))
-            return false;
-        p = strchr(p, '/');
-        if (p)
-            p++;
-    }
-    return true;
-}
-
 static bool blob_file_find(struct blob_file **out, struct mil_model *m, const char *name, struct err *e)
 {
     static const char prefix[] = "@model_path/";
@@ -108,7 +94,7 @@ static bool blob_file_find(struct blob_file **out, struct mil_model *m, const ch
             return true;
         }
     }
-    if (strncmp(name, prefix, sizeof prefix - 1) != 0 || !reference_is_inside(name + sizeof prefix - 1)) {
+    if (strncmp(name, prefix, sizeof prefix - 1) != 0 || !path_is_inside(name + sizeof prefix - 1)) {
         err_set(e, ERR_FORMAT, "weight file name \"%.200s\": expected a path inside the model (\"%s...\")",
                 name, prefix);
         goto done;

@@ -121,10 +121,7 @@ bool text_unsigned(struct text_reader *r, uint64_t max, uint64_t *v, const char 
 
 void text_push(struct text_reader *r, void *item)
 {
-    if (r->n_stack == r->stack_capacity) {
-        r->stack_capacity = r->stack_capacity ? r->stack_capacity * 2 : 256;
-        r->stack = xrealloc(r->stack, r->stack_capacity * sizeof *r->stack);
-    }
+    r->stack = mem_grow(r->stack, r->n_stack, &r->stack_capacity, sizeof *r->stack);
     r->stack[r->n_stack++] = item;
 }
 

@@ -23,15 +23,16 @@ struct verifier {
     struct err *e;
 };
 
-static bool fail(struct verifier *v, const char *fmt, ...) PRINTF_LIKE(2, 3);
-static bool fail(struct verifier *v, const char *fmt, ...)
+#define fail(v, ...) mil_verify_fail((v)->f, (v)->e, __VA_ARGS__)
+
+bool mil_verify_fail(const struct mil_function *f, struct err *e, const char *fmt, ...)
 {
     char text[700];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    return err_set(v->e, ERR_FORMAT, "function %s: %s", v->f->name, text);
+    return err_set(e, ERR_FORMAT, "function %s: %s", f->name, text);
 }
 
 /* "conv 'scores'" into dst. */
@@ -66,7 +67,7 @@ static const char *value_fault(const struct mil_value *v, int depth)
         return NULL;
     }
     if (v->type->kind != MIL_TYPE_TENSOR)
-        return "is no tensor";
+        return "is not a tensor";
     int64_t n = mil_type_elems(v->type), bytes = mil_type_bytes(v->type);
     if (n < 0)
         return "has a type of unknown size";

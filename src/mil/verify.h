@@ -8,5 +8,7 @@
 /* Only for models whose functions are known to be sound. A model under construction without any description
  * passes. */
 bool mil_verify_description(const struct mil_model *m, struct err *e) MUST_CHECK;
+/* "function <name>: <message>", ERR_FORMAT. */
+bool mil_verify_fail(const struct mil_function *f, struct err *e, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
 #endif

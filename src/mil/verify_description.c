@@ -14,16 +14,7 @@ struct checker {
     struct err *e;
 };
 
-static bool fail(struct checker *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
-static bool fail(struct checker *c, const char *fmt, ...)
-{
-    char text[700];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    return err_set(c->e, ERR_FORMAT, "function %s: %s", c->f->name, text);
-}
+#define fail(v, ...) mil_verify_fail((v)->f, (v)->e, __VA_ARGS__)
 
 static const struct mil_feature *find_feature(const struct mil_feature *features, int n, const char *name)
 {

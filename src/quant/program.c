@@ -33,7 +33,8 @@ struct chooser {
     unsigned which;
     struct table *chosen; /* by address of the value: the quant_weight */
     struct quant_weight **list;
-    int n, capacity;
+    int n;
+    size_t capacity;
 };
 
 static void key_of(char key[32], const void *p)
@@ -91,10 +92,7 @@ static void add_weight(struct chooser *c, const struct mil_value *v)
     w->rows = v->type->dims[0];
     w->columns = v->type->dims[1];
     (void)table_put(c->chosen, key, w);
-    if (c->n == c->capacity) {
-        c->capacity = c->capacity ? 2 * c->capacity : 64;
-        c->list = xrealloc(c->list, (size_t)c->capacity * sizeof *c->list);
-    }
+    c->list = mem_grow(c->list, (size_t)c->n, &c->capacity, sizeof *c->list);
     c->list[c->n++] = w;
 }
 

@@ -102,47 +102,28 @@ static bool open_decoder(struct reference *r, struct err *e)
 
 /* ---- sessions ---- */
 
-static void close_session(struct reference_session *s)
-{
-    struct work *w = s->own;
-    if (!w)
-        return;
-    for (int64_t i = 0; i < s->reference->n_layers; i++) {
-        mem_free(w->keys[i]);
-        mem_free(w->values[i]);
-    }
-    free(w->keys);
-    free(w->values);
-    float *const parts[] = {w->h,    w->q,  w->attention, w->k,     w->v,
-                            w->gate, w->up, w->cosines,   w->sines, w->scores};
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
-        mem_free(parts[i]);
-    free(w);
-    s->own = NULL;
-}
-
 static bool open_session(struct reference_session *s, struct err *e)
 {
     const struct reference *r = s->reference;
     const struct decoder *d = r->parts->own;
-    struct work *w = s->own = xcalloc(1, sizeof *w);
-    w->keys = xcalloc((size_t)r->n_layers, sizeof *w->keys);
-    w->values = xcalloc((size_t)r->n_layers, sizeof *w->values);
+    struct work *w = s->own = ARENA_NEW(s->arena, struct work);
+    w->keys = ARENA_ARRAY(s->arena, float *, s->reference->n_layers);
+    w->values = ARENA_ARRAY(s->arena, float *, s->reference->n_layers);
     for (int64_t i = 0; i < r->n_layers; i++)
-        if (!reference_alloc(&w->keys[i], d->sizes.n_kv_heads, s->capacity, d->sizes.head_dim, e) ||
-            !reference_alloc(&w->values[i], d->sizes.n_kv_heads, s->capacity, d->sizes.head_dim, e))
+        if (!reference_take(s, &w->keys[i], d->sizes.n_kv_heads, s->capacity, d->sizes.head_dim, e) ||
+            !reference_take(s, &w->values[i], d->sizes.n_kv_heads, s->capacity, d->sizes.head_dim, e))
             return err_wrap(e, "the reference's KV cache for %lld positions", (long long)s->capacity);
     const int64_t batch = s->batch;
-    return reference_alloc(&w->h, batch, r->hidden_size, 1, e) &&
-           reference_alloc(&w->q, batch, d->sizes.n_heads, d->sizes.head_dim, e) &&
-           reference_alloc(&w->attention, batch, d->sizes.n_heads, d->sizes.head_dim, e) &&
-           reference_alloc(&w->k, batch, d->sizes.n_kv_heads, d->sizes.head_dim, e) &&
-           reference_alloc(&w->v, batch, d->sizes.n_kv_heads, d->sizes.head_dim, e) &&
-           reference_alloc(&w->gate, batch, d->sizes.intermediate_size, 1, e) &&
-           reference_alloc(&w->up, batch, d->sizes.intermediate_size, 1, e) &&
-           reference_alloc(&w->cosines, batch, d->sizes.head_dim / 2, 1, e) &&
-           reference_alloc(&w->sines, batch, d->sizes.head_dim / 2, 1, e) &&
-           reference_alloc(&w->scores, pool_threads(r->parts->pool), s->capacity, 1, e);
+    return reference_take(s, &w->h, batch, r->hidden_size, 1, e) &&
+           reference_take(s, &w->q, batch, d->sizes.n_heads, d->sizes.head_dim, e) &&
+           reference_take(s, &w->attention, batch, d->sizes.n_heads, d->sizes.head_dim, e) &&
+           reference_take(s, &w->k, batch, d->sizes.n_kv_heads, d->sizes.head_dim, e) &&
+           reference_take(s, &w->v, batch, d->sizes.n_kv_heads, d->sizes.head_dim, e) &&
+           reference_take(s, &w->gate, batch, d->sizes.intermediate_size, 1, e) &&
+           reference_take(s, &w->up, batch, d->sizes.intermediate_size, 1, e) &&
+           reference_take(s, &w->cosines, batch, d->sizes.head_dim / 2, 1, e) &&
+           reference_take(s, &w->sines, batch, d->sizes.head_dim / 2, 1, e) &&
+           reference_take(s, &w->scores, pool_threads(r->parts->pool), s->capacity, 1, e);
 }
 
 static bool session_state(const struct reference_session *s, int64_t layer, enum reference_state_kind kind,
@@ -250,7 +231,6 @@ static void finish(struct reference_session *s, int64_t n)
         .traits = &symbol##_traits,                                                                          \
         .open = open_decoder,                                                                                \
         .session_open = open_session,                                                                        \
-        .session_close = close_session,                                                                      \
         .session_state = session_state,                                                                      \
         .embed = embed,                                                                                      \
         .layer = run_layer,                                                                                  \

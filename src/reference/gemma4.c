@@ -203,7 +203,7 @@ static bool read_placeholders(struct reference *r, struct gemma4 *g, struct err 
     for (int k = 0; k < 3; k++)
         if (g->placeholder[k] >= 0 && g->placeholder[k] < r->vocab_size &&
             (g->padding < 0 || g->padding >= r->vocab_size))
-            return err_set(e, ERR_FORMAT, "%s: text_config.pad_token_id: %lld is no id of the vocabulary",
+            return err_set(e, ERR_FORMAT, "%s: text_config.pad_token_id: %lld is not an id of the vocabulary",
                            r->parts->config.path, (long long)g->padding);
     return true;
 }
@@ -302,56 +302,35 @@ static bool open_gemma4(struct reference *r, struct err *e)
 
 /* ---- sessions ---- */
 
-static void close_session(struct reference_session *s)
-{
-    struct work *w = s->own;
-    if (!w)
-        return;
-    for (int64_t i = 0; i < s->reference->n_layers; i++) {
-        mem_free(w->keys[i]);
-        mem_free(w->values[i]);
-    }
-    free(w->keys);
-    free(w->values);
-    free(w->ids);
-    float *const parts[] = {w->h,          w->q,        w->attention, w->k,         w->v,
-                            w->gate,       w->up,       w->per_layer, w->projected, w->cosines[0],
-                            w->cosines[1], w->sines[0], w->sines[1],  w->scores};
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
-        mem_free(parts[i]);
-    free(w);
-    s->own = NULL;
-}
-
 static bool open_session(struct reference_session *s, struct err *e)
 {
     const struct reference *r = s->reference;
     const struct gemma4 *g = r->parts->own;
     const int64_t batch = s->batch;
-    struct work *w = s->own = xcalloc(1, sizeof *w);
-    w->keys = xcalloc((size_t)r->n_layers, sizeof *w->keys);
-    w->values = xcalloc((size_t)r->n_layers, sizeof *w->values);
-    w->ids = xcalloc((size_t)batch, sizeof *w->ids);
+    struct work *w = s->own = ARENA_NEW(s->arena, struct work);
+    w->keys = ARENA_ARRAY(s->arena, float *, s->reference->n_layers);
+    w->values = ARENA_ARRAY(s->arena, float *, s->reference->n_layers);
+    w->ids = ARENA_ARRAY(s->arena, int32_t, batch);
     for (int64_t i = 0; i < r->n_layers; i++) {
         const struct layer *l = &g->layers[i];
-        if (!l->is_shared && (!reference_alloc(&w->keys[i], l->n_kv_heads, s->capacity, l->head_dim, e) ||
-                              !reference_alloc(&w->values[i], l->n_kv_heads, s->capacity, l->head_dim, e)))
+        if (!l->is_shared && (!reference_take(s, &w->keys[i], l->n_kv_heads, s->capacity, l->head_dim, e) ||
+                              !reference_take(s, &w->values[i], l->n_kv_heads, s->capacity, l->head_dim, e)))
             return err_wrap(e, "the reference's KV cache for %lld positions", (long long)s->capacity);
     }
     for (int k = 0; k < 2; k++)
-        if (!reference_alloc(&w->cosines[k], batch, g->rope[k].n_pairs + 1, 1, e) ||
-            !reference_alloc(&w->sines[k], batch, g->rope[k].n_pairs + 1, 1, e))
+        if (!reference_take(s, &w->cosines[k], batch, g->rope[k].n_pairs + 1, 1, e) ||
+            !reference_take(s, &w->sines[k], batch, g->rope[k].n_pairs + 1, 1, e))
             return false;
-    return reference_alloc(&w->h, batch, r->hidden_size, 1, e) &&
-           reference_alloc(&w->q, batch, g->n_heads, g->max_head_dim, e) &&
-           reference_alloc(&w->attention, batch, g->n_heads, g->max_head_dim, e) &&
-           reference_alloc(&w->k, batch, g->max_kv_width, 1, e) &&
-           reference_alloc(&w->v, batch, g->max_kv_width, 1, e) &&
-           reference_alloc(&w->gate, batch, g->max_intermediate, 1, e) &&
-           reference_alloc(&w->up, batch, g->max_intermediate, 1, e) &&
-           reference_alloc(&w->per_layer, batch, r->n_layers, g->per_layer_size, e) &&
-           reference_alloc(&w->projected, batch, r->n_layers, g->per_layer_size, e) &&
-           reference_alloc(&w->scores, pool_threads(r->parts->pool), s->capacity, 1, e);
+    return reference_take(s, &w->h, batch, r->hidden_size, 1, e) &&
+           reference_take(s, &w->q, batch, g->n_heads, g->max_head_dim, e) &&
+           reference_take(s, &w->attention, batch, g->n_heads, g->max_head_dim, e) &&
+           reference_take(s, &w->k, batch, g->max_kv_width, 1, e) &&
+           reference_take(s, &w->v, batch, g->max_kv_width, 1, e) &&
+           reference_take(s, &w->gate, batch, g->max_intermediate, 1, e) &&
+           reference_take(s, &w->up, batch, g->max_intermediate, 1, e) &&
+           reference_take(s, &w->per_layer, batch, r->n_layers, g->per_layer_size, e) &&
+           reference_take(s, &w->projected, batch, r->n_layers, g->per_layer_size, e) &&
+           reference_take(s, &w->scores, pool_threads(r->parts->pool), s->capacity, 1, e);
 }
 
 static bool session_state(const struct reference_session *s, int64_t layer, enum reference_state_kind kind,
@@ -495,7 +474,6 @@ const struct reference_family reference_gemma4 = {
     .model_types = model_types,
     .open = open_gemma4,
     .session_open = open_session,
-    .session_close = close_session,
     .session_state = session_state,
     .embed = embed,
     .layer = run_layer,

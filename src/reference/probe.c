@@ -17,7 +17,8 @@ struct known {
 
 struct reference_recall {
     struct known *list;
-    int n, capacity;
+    int n;
+    size_t capacity;
     bool is_first_run;
 };
 
@@ -85,10 +86,7 @@ void reference_recall_keep(struct reference_recall *k, const struct st_tensor *w
             mem_free(a.x);
         return;
     }
-    if (k->n == k->capacity) {
-        k->capacity = k->capacity ? 2 * k->capacity : 16;
-        k->list = xrealloc(k->list, (size_t)k->capacity * sizeof *k->list);
-    }
+    k->list = mem_grow(k->list, (size_t)k->n, &k->capacity, sizeof *k->list);
     k->list[k->n++] = a;
 }
 

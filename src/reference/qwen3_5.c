@@ -240,42 +240,21 @@ static bool open_qwen3_5(struct reference *r, struct err *e)
 
 /* ---- sessions ---- */
 
-static void close_session(struct reference_session *s)
-{
-    struct qwen3_5_work *w = s->own;
-    if (!w)
-        return;
-    float **const lists[] = {w->keys, w->values, w->memory, w->window};
-    for (size_t k = 0; k < sizeof lists / sizeof lists[0]; k++) {
-        for (int64_t i = 0; i < s->reference->n_layers; i++)
-            mem_free(lists[k][i]);
-        free(lists[k]);
-    }
-    float *const parts[] = {
-        w->h,     w->y,      w->query_gate,    w->q,      w->attention, w->k,     w->v, w->cosines,
-        w->sines, w->scores, w->rows,          w->mixed,  w->z,         w->o,     w->a, w->b,
-        w->gate,  w->up,     w->probabilities, w->weight, w->picked,    w->result};
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
-        mem_free(parts[i]);
-    free(w);
-    s->own = NULL;
-}
-
 static bool open_states(struct reference_session *s, const struct qwen3_5 *q, struct qwen3_5_work *w,
                         struct err *e)
 {
     size_t n = (size_t)s->reference->n_layers;
-    w->keys = xcalloc(n, sizeof *w->keys);
-    w->values = xcalloc(n, sizeof *w->values);
-    w->memory = xcalloc(n, sizeof *w->memory);
-    w->window = xcalloc(n, sizeof *w->window);
+    w->keys = ARENA_ARRAY(s->arena, float *, s->reference->n_layers);
+    w->values = ARENA_ARRAY(s->arena, float *, s->reference->n_layers);
+    w->memory = ARENA_ARRAY(s->arena, float *, s->reference->n_layers);
+    w->window = ARENA_ARRAY(s->arena, float *, s->reference->n_layers);
     for (size_t i = 0; i < n; i++) {
         bool ok =
             q->layers[i].is_full
-                ? reference_alloc(&w->keys[i], q->sizes.n_kv_heads, s->capacity, q->sizes.head_dim, e) &&
-                      reference_alloc(&w->values[i], q->sizes.n_kv_heads, s->capacity, q->sizes.head_dim, e)
-                : reference_alloc(&w->memory[i], q->n_v, q->d_k, q->d_v, e) &&
-                      reference_alloc(&w->window[i], q->kernel, q->conv_dim, 1, e);
+                ? reference_take(s, &w->keys[i], q->sizes.n_kv_heads, s->capacity, q->sizes.head_dim, e) &&
+                      reference_take(s, &w->values[i], q->sizes.n_kv_heads, s->capacity, q->sizes.head_dim, e)
+                : reference_take(s, &w->memory[i], q->n_v, q->d_k, q->d_v, e) &&
+                      reference_take(s, &w->window[i], q->kernel, q->conv_dim, 1, e);
         if (!ok)
             return err_wrap(e, "the reference's states for %lld positions", (long long)s->capacity);
     }
@@ -286,7 +265,7 @@ static bool open_session(struct reference_session *s, struct err *e)
 {
     const struct reference *r = s->reference;
     const struct qwen3_5 *q = r->parts->own;
-    struct qwen3_5_work *w = s->own = xcalloc(1, sizeof *w);
+    struct qwen3_5_work *w = s->own = ARENA_NEW(s->arena, struct qwen3_5_work);
     const int64_t batch = s->batch, h = r->hidden_size, width = q->sizes.n_heads * q->sizes.head_dim;
     int64_t widest = q->is_moe ? q->expert_size : q->sizes.intermediate_size;
     if (q->is_moe && q->shared_size > widest)
@@ -322,7 +301,7 @@ static bool open_session(struct reference_session *s, struct err *e)
     if (!open_states(s, q, w, e))
         return false;
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
-        if (!reference_alloc(parts[i].to, parts[i].rows, parts[i].columns, 1, e))
+        if (!reference_take(s, parts[i].to, parts[i].rows, parts[i].columns, 1, e))
             return false;
     return true;
 }
@@ -435,7 +414,6 @@ const struct reference_family reference_qwen3_5 = {
     .model_types = model_types,
     .open = open_qwen3_5,
     .session_open = open_session,
-    .session_close = close_session,
     .layer_reset = reset_layer,
     .session_state = session_state,
     .embed = embed,

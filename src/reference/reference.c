@@ -107,6 +107,15 @@ bool reference_alloc(float **out, int64_t a, int64_t b, int64_t c, struct err *e
     return (*out = mem_try_alloc(bytes, e)) != NULL;
 }
 
+bool reference_take(struct reference_session *s, float **out, int64_t a, int64_t b, int64_t c, struct err *e)
+{
+    if (!reference_alloc(out, a, b, c, e))
+        return false;
+    s->taken = mem_grow(s->taken, s->n_taken, &s->taken_capacity, sizeof *s->taken);
+    s->taken[s->n_taken++] = *out;
+    return true;
+}
+
 /* ---- opening ---- */
 
 static bool find_family(struct reference_parts *p, struct err *e)
@@ -181,6 +190,7 @@ bool reference_session_make(struct reference_session **out, struct reference *r,
     bool ok = false;
     *out = NULL;
     s->reference = r;
+    s->arena = arena_new(0);
     s->capacity = n_positions;
     s->batch = batch;
     if (n_positions < 1 || n_positions > INT32_MAX) {
@@ -196,9 +206,9 @@ bool reference_session_make(struct reference_session **out, struct reference *r,
             p->config.path, (long long)p->positions_limit, (long long)n_positions);
         goto done;
     }
-    if (!reference_alloc(&s->stream, batch, r->hidden_size, 1, e) ||
-        !reference_alloc(&s->hidden, batch, r->hidden_size, 1, e) ||
-        !reference_alloc(&s->rows, pool_threads(p->pool), REFERENCE_ROWS, p->max_columns, e) ||
+    if (!reference_take(s, &s->stream, batch, r->hidden_size, 1, e) ||
+        !reference_take(s, &s->hidden, batch, r->hidden_size, 1, e) ||
+        !reference_take(s, &s->rows, pool_threads(p->pool), REFERENCE_ROWS, p->max_columns, e) ||
         !p->family->session_open(s, e))
         goto done;
     *out = s;
@@ -219,11 +229,11 @@ void reference_session_free(struct reference_session *s)
 {
     if (!s)
         return;
-    s->reference->parts->family->session_close(s);
-    mem_free(s->stream);
-    mem_free(s->hidden);
-    mem_free(s->rows);
+    for (size_t i = 0; i < s->n_taken; i++)
+        mem_free(s->taken[i]);
+    free(s->taken);
     mem_free(s->logits);
+    arena_free(s->arena);
     free(s);
 }
 

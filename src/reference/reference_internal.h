@@ -21,7 +21,6 @@ struct reference_family {
     bool (*open)(struct reference *r, struct err *e);
     /* Makes s->own (cache and work space) for s->capacity positions and calls of up to s->batch tokens. */
     bool (*session_open)(struct reference_session *s, struct err *e);
-    void (*session_close)(struct reference_session *s); /* also after a failed session_open */
     /* The layer forgets all tokens. NULL: what a layer remembers is written before it is read. */
     void (*layer_reset)(struct reference_session *s, int64_t layer);
     /* layer is in range; false: it has no such state. */
@@ -62,6 +61,9 @@ struct reference_parts {
 
 struct reference_session {
     struct reference *reference;
+    struct arena *arena; /* for what the family keeps */
+    float **taken;       /* [n_taken]: see reference_take */
+    size_t n_taken, taken_capacity;
     int64_t capacity, position, batch;
     float *stream, *hidden; /* [batch, hidden_size]: the residual stream, and what the final norm leaves */
     float *rows;            /* [n_threads, REFERENCE_ROWS, max_columns]: weight rows as float32 */
@@ -110,6 +112,9 @@ bool reference_find_layer(struct reference *r, int64_t layer, unsigned parts,
 float reference_constant(const struct reference *r, double v);
 /* Zeroed floats a * b * c, freed with mem_free; sizes are checked. */
 bool reference_alloc(float **out, int64_t a, int64_t b, int64_t c, struct err *e) MUST_CHECK;
+/* The same, released with the session. */
+bool reference_take(struct reference_session *s, float **out, int64_t a, int64_t b, int64_t c,
+                    struct err *e) MUST_CHECK;
 
 /* ---- rotary embedding (rope.c) ---- */
 

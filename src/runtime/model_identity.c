@@ -65,10 +65,7 @@ static void put_value(struct collector *c, const struct mil_value *v)
         for (int64_t i = 0; i < v->n_elems; i++)
             put_string(c, v->strings[i].p, v->strings[i].n);
     } else if (v->kind == MIL_VALUE_BLOB && v->data) {
-        if (c->n == c->capacity) {
-            c->capacity = c->capacity ? 2 * c->capacity : 256;
-            c->references = xrealloc(c->references, c->capacity * sizeof *c->references);
-        }
+        c->references = mem_grow(c->references, c->n, &c->capacity, sizeof *c->references);
         c->references[c->n] = (struct reference){.data = v->data, .bytes = v->bytes, .order = c->n};
         c->n++;
     } else if (v->data) {

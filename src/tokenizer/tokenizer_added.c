@@ -12,10 +12,7 @@
 
 void added_set_push(struct added_set *s, struct added_token token)
 {
-    if (s->n == s->capacity) {
-        s->capacity = s->capacity ? s->capacity * 2 : 16;
-        s->tokens = xrealloc(s->tokens, s->capacity * sizeof *s->tokens);
-    }
+    s->tokens = mem_grow(s->tokens, s->n, &s->capacity, sizeof *s->tokens);
     s->tokens[s->n++] = token;
 }
 
@@ -28,24 +25,10 @@ static int compare_tokens(const void *left, const void *right)
     return order;
 }
 
-/* Merge sort: stable, so that of equal texts the first one given stays first. */
-static void sort_tokens(struct added_token *p, struct added_token *scratch, size_t n)
-{
-    if (n < 2)
-        return;
-    size_t half = n / 2;
-    sort_tokens(p, scratch, half);
-    sort_tokens(p + half, scratch, n - half);
-    memcpy(scratch, p, half * sizeof *p);
-    for (size_t i = 0, j = half, k = 0; i < half; k++)
-        p[k] = j < n && compare_tokens(&p[j], &scratch[i]) < 0 ? p[j++] : scratch[i++];
-}
-
 void added_set_finish(struct added_set *s)
 {
-    struct added_token *scratch = xmalloc((s->n / 2 + 1) * sizeof *scratch);
-    sort_tokens(s->tokens, scratch, s->n);
-    free(scratch);
+    /* Stable: of equal texts the first one given stays first. */
+    mem_sort_stable(s->tokens, s->n, sizeof *s->tokens, compare_tokens);
     size_t kept = 0;
     for (size_t i = 0; i < s->n; i++) {
         if (kept > 0 && compare_tokens(&s->tokens[kept - 1], &s->tokens[i]) == 0)

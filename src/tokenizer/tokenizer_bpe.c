@@ -48,10 +48,7 @@ void bpe_scratch_fini(struct bpe_scratch *s)
 
 static void heap_push(struct bpe_scratch *s, uint64_t key)
 {
-    if (s->n_heap == s->heap_capacity) {
-        s->heap_capacity = s->heap_capacity ? s->heap_capacity * 2 : 256;
-        s->heap = xrealloc(s->heap, s->heap_capacity * sizeof *s->heap);
-    }
+    s->heap = mem_grow(s->heap, s->n_heap, &s->heap_capacity, sizeof *s->heap);
     size_t i = s->n_heap++;
     while (i > 0 && s->heap[(i - 1) / 2] > key) {
         s->heap[i] = s->heap[(i - 1) / 2];
@@ -167,10 +164,7 @@ static int32_t model_token(const struct bpe_model *m, const char *text, size_t n
 
 static void add_symbol(struct bpe_scratch *s, size_t *n, int32_t id)
 {
-    if (*n == s->symbols_capacity) {
-        s->symbols_capacity = s->symbols_capacity ? s->symbols_capacity * 2 : 64;
-        s->symbols = xrealloc(s->symbols, s->symbols_capacity * sizeof *s->symbols);
-    }
+    s->symbols = mem_grow(s->symbols, *n, &s->symbols_capacity, sizeof *s->symbols);
     s->symbols[(*n)++].id = id;
 }
 

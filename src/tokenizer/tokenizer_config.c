@@ -28,10 +28,7 @@ static bool expected(const char *where, const char *key, const char *what, const
 
 static void push(struct tokenizer_config *c, const struct added_entry *a)
 {
-    if (c->n == c->capacity) {
-        c->capacity = c->capacity ? c->capacity * 2 : 64;
-        c->entries = xrealloc(c->entries, c->capacity * sizeof *c->entries);
-    }
+    c->entries = mem_grow(c->entries, c->n, &c->capacity, sizeof *c->entries);
     c->entries[c->n++] = *a;
 }
 
@@ -88,17 +85,10 @@ static bool push_extra(struct tokenizer_config *c, const cJSON *list, const char
     return true;
 }
 
-/* Stable, so that of equal ids the first one comes first. */
-static void sort_by_id(struct added_entry *p, struct added_entry *scratch, size_t n)
+static int compare_ids(const void *a, const void *b)
 {
-    if (n < 2)
-        return;
-    size_t half = n / 2;
-    sort_by_id(p, scratch, half);
-    sort_by_id(p + half, scratch, n - half);
-    memcpy(scratch, p, half * sizeof *p);
-    for (size_t i = 0, j = half, k = 0; i < half; k++)
-        p[k] = j < n && p[j].id < scratch[i].id ? p[j++] : scratch[i++];
+    int64_t x = ((const struct added_entry *)a)->id, y = ((const struct added_entry *)b)->id;
+    return (x > y) - (x < y);
 }
 
 static bool read_key_id(int64_t *id, const char *key)
@@ -325,9 +315,8 @@ static bool push_tokens(struct tokenizer_config *c, const char *where, struct er
     if (!(decoder ? push_decoder(c, decoder, where, e) : push_added_file(c, CHECKPOINT_ADDED_TOKENS, e)))
         return false;
     size_t n_listed = c->n;
-    struct added_entry *scratch = xmalloc((n_listed / 2 + 1) * sizeof *scratch);
-    sort_by_id(c->entries, scratch, n_listed);
-    free(scratch);
+    /* Stable: of equal ids the first one comes first. */
+    mem_sort_stable(c->entries, n_listed, sizeof *c->entries, compare_ids);
     for (size_t i = 0; i < N_TOKEN_NAMES; i++)
         if (!push_named(c, said(c, token_names[i]), where, token_names[i], e))
             return false;

@@ -8,10 +8,7 @@
 
 void ids_push(struct ids *l, int32_t id)
 {
-    if (l->n == l->capacity) {
-        l->capacity = l->capacity ? l->capacity * 2 : 32;
-        l->p = xrealloc(l->p, l->capacity * sizeof *l->p);
-    }
+    l->p = mem_grow(l->p, l->n, &l->capacity, sizeof *l->p);
     l->p[l->n++] = id;
 }
 

@@ -51,10 +51,7 @@ static bool take_new(struct additions *a, const struct added_entry *entry, struc
         memset(a->of_id + a->n_of_id, 0, (n - a->n_of_id) * sizeof *a->of_id);
         a->n_of_id = n;
     }
-    if (a->n == a->capacity) {
-        a->capacity = a->capacity ? a->capacity * 2 : 64;
-        a->states = xrealloc(a->states, a->capacity * sizeof *a->states);
-    }
+    a->states = mem_grow(a->states, a->n, &a->capacity, sizeof *a->states);
     a->of_id[id] = (uint32_t)a->n + 1;
     a->states[a->n] = (struct state){.id = id, .is_listed = !entry->only_new};
     *out = &a->states[a->n++];

@@ -119,7 +119,7 @@ bool vocab_add(struct vocab *v, const char *token, size_t n, int32_t id, bool *i
         v->n_used++;
     }
     if ((size_t)id >= v->ids_capacity) {
-        size_t capacity = v->ids_capacity ? v->ids_capacity * 2 : 1024;
+        size_t capacity = MEM_GROWN(v->ids_capacity, 1024);
         capacity = capacity > (size_t)id ? capacity : (size_t)id + 1;
         v->offset_of_id = xrealloc(v->offset_of_id, capacity * sizeof *v->offset_of_id);
         memset(v->offset_of_id + v->ids_capacity, 0, (capacity - v->ids_capacity) * sizeof *v->offset_of_id);

@@ -185,10 +185,7 @@ static void add_range(struct range_list *l, uint32_t first, uint32_t last)
         l->p[l->n - 1].last = last;
         return;
     }
-    if (l->n == l->capacity) {
-        l->capacity = l->capacity ? l->capacity * 2 : 64;
-        l->p = xrealloc(l->p, l->capacity * sizeof *l->p);
-    }
+    l->p = mem_grow(l->p, l->n, &l->capacity, sizeof *l->p);
     l->p[l->n++] = (struct range){first, last};
 }
 

@@ -226,12 +226,25 @@ static void test_copy(void **state)
     assert_int_equal(e.code, ERR_IO);
 }
 
+static void test_inside(void **state)
+{
+    (void)state;
+    static const char *const inside[] = {"a", "a/b", "..a", "a..", "a/..b/c", "a/.", "./a"};
+    static const char *const outside[] = {"", "/", "/a", "..", "../a", "a/..", "a/../b", "a/b/../../.."};
+    for (size_t i = 0; i < sizeof inside / sizeof *inside; i++)
+        assert_true(path_is_inside(inside[i]));
+    for (size_t i = 0; i < sizeof outside / sizeof *outside; i++)
+        assert_false(path_is_inside(outside[i]));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_map),  cmocka_unit_test(test_map_refusals), cmocka_unit_test(test_folder_check),
-        cmocka_unit_test(test_read), cmocka_unit_test(test_paths),        cmocka_unit_test(test_questions),
-        cmocka_unit_test(test_list), cmocka_unit_test(test_remove),       cmocka_unit_test(test_copy),
+        cmocka_unit_test(test_map),          cmocka_unit_test(test_map_refusals),
+        cmocka_unit_test(test_folder_check), cmocka_unit_test(test_read),
+        cmocka_unit_test(test_paths),        cmocka_unit_test(test_questions),
+        cmocka_unit_test(test_list),         cmocka_unit_test(test_remove),
+        cmocka_unit_test(test_copy),         cmocka_unit_test(test_inside),
     };
     return cmocka_run_group_tests(tests, scratch_setup, scratch_teardown);
 }

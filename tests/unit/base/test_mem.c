@@ -203,6 +203,52 @@ static void test_table(void **state)
     table_free(NULL);
 }
 
+static void test_grow(void **state)
+{
+    (void)state;
+    int *p = NULL;
+    size_t capacity = 0, n_moves = 0;
+    for (int i = 0; i < 1000; i++) {
+        size_t before = capacity;
+        p = mem_grow(p, (size_t)i, &capacity, sizeof *p);
+        assert_true(capacity > (size_t)i);
+        n_moves += capacity != before;
+        p[i] = i;
+    }
+    for (int i = 0; i < 1000; i++)
+        assert_int_equal(p[i], i);
+    assert_true(n_moves < 12); /* it doubles */
+    free(p);
+}
+
+struct item {
+    int key, place;
+};
+
+static int by_key(const void *a, const void *b)
+{
+    const struct item *x = a, *y = b;
+    return x->key - y->key;
+}
+
+/* Every length up to three hundred, keys that come often: sorted, and equals in the order that they had. */
+static void test_sort_stable(void **state)
+{
+    (void)state;
+    struct item items[300];
+    unsigned random = 1;
+    for (int n = 0; n <= 300; n++) {
+        for (int i = 0; i < n; i++) {
+            random = random * 1664525u + 1013904223u;
+            items[i] = (struct item){(int)(random >> 16) % 17, i};
+        }
+        mem_sort_stable(items, (size_t)n, sizeof *items, by_key);
+        for (int i = 1; i < n; i++)
+            assert_true(items[i - 1].key < items[i].key ||
+                        (items[i - 1].key == items[i].key && items[i - 1].place < items[i].place));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -210,6 +256,7 @@ int main(void)
         cmocka_unit_test(test_arena_objects), cmocka_unit_test(test_arena_strings),
         cmocka_unit_test(test_arena_limit),   cmocka_unit_test(test_out_of_memory_ends_the_program),
         cmocka_unit_test(test_heap_strings),  cmocka_unit_test(test_table),
+        cmocka_unit_test(test_grow),          cmocka_unit_test(test_sort_stable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
