@@ -208,6 +208,31 @@ static void print_model(FILE *f, const cJSON *o)
 
 /* ---- files ---- */
 
+/* A key of a GGUF file. */
+static void put_metadata(FILE *f, const cJSON *item)
+{
+    const cJSON *first = json_get(item, "first"), *x;
+
+    if (!first) {
+        put_field(f, 1, item);
+        return;
+    }
+    fputs("  ", f);
+    terminal_put(f, item->string);
+    fprintf(f, ": %.0f of %s:", number_of(item, "length"), string_of(item, "array_of"));
+    cJSON_ArrayForEach(x, first)
+    {
+        fputc(' ', f);
+        if (cJSON_IsString(x))
+            terminal_put(f, x->valuestring);
+        else if (cJSON_IsBool(x))
+            fputs(cJSON_IsTrue(x) ? "true" : "false", f);
+        else
+            fprintf(f, "%.9g", x->valuedouble);
+    }
+    fputs(number_of(item, "length") > cJSON_GetArraySize(first) ? " ...\n" : "\n", f);
+}
+
 static void print_tensors(FILE *f, const cJSON *o)
 {
     const cJSON *t, *totals = json_get(o, "totals"), *list = json_get(o, "tensors");
@@ -221,7 +246,11 @@ static void print_tensors(FILE *f, const cJSON *o)
         fputs(" of model_type ", f);
         terminal_put(f, string_of(o, "model_type"));
     }
+    if (json_get(o, "metadata"))
+        fprintf(f, " version %.0f, %.0f file%s", number_of(o, "version"), number_of(o, "files"),
+                number_of(o, "files") == 1 ? "" : "s");
     fputc('\n', f);
+    cJSON_ArrayForEach(t, json_get(o, "metadata")) put_metadata(f, t);
     cJSON_ArrayForEach(t, list)
     {
         fputs("  ", f);
@@ -308,7 +337,7 @@ void inspect_print(FILE *f, const cJSON *o)
     const char *kind = string_of(o, "kind");
     const cJSON *model;
 
-    if (strcmp(kind, "safetensors") == 0 || strcmp(kind, "checkpoint") == 0) {
+    if (strcmp(kind, "safetensors") == 0 || strcmp(kind, "checkpoint") == 0 || strcmp(kind, "gguf") == 0) {
         print_tensors(f, o);
     } else if (strcmp(kind, "weight file") == 0) {
         print_records(f, o);

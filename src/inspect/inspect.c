@@ -2,6 +2,7 @@
 #include "inspect/inspect.h"
 #include <stdlib.h>
 #include "format/contract.h"
+#include "format/gguf.h"
 #include "format/mlpackage.h"
 #include "inspect/inspect_internal.h"
 
@@ -50,6 +51,8 @@ static bool inspect_folder(cJSON *o, const char *path, struct err *e)
 /* By name, and by the first bytes where names say nothing. */
 static bool inspect_file(cJSON *o, const char *path, struct err *e)
 {
+    if (gguf_is_file(path))
+        return inspect_gguf(o, path, e);
     if (has_suffix(path, ".safetensors") || has_suffix(path, ".index.json"))
         return inspect_checkpoint(o, path, e);
     if (has_suffix(path, ".json"))

@@ -13,6 +13,8 @@ bool inspect_package(cJSON *o, const char *path, struct err *e) MUST_CHECK;
 
 /* A .safetensors file, an index or a checkpoint folder. */
 bool inspect_checkpoint(cJSON *o, const char *path, struct err *e) MUST_CHECK;
+/* The keys of a GGUF file, strings and arrays by their beginnings, and its tensors. */
+bool inspect_gguf(cJSON *o, const char *path, struct err *e) MUST_CHECK;
 bool inspect_weight_file(cJSON *o, const char *path, struct err *e) MUST_CHECK;
 bool inspect_tokenizer(cJSON *o, const char *path, struct err *e) MUST_CHECK;
 bool inspect_meta(cJSON *o, const char *path, struct err *e) MUST_CHECK;
