@@ -13,7 +13,6 @@
 
 struct mk_error {
     mk_status status;
-    enum err_hint hint;
     char message[]; /* with its zero */
 };
 

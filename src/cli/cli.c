@@ -12,8 +12,9 @@
 #include "base/terminal.h"
 #include "cli/frame.h"
 #include "cli/habits.h"
-#include "hub/hub.h"
+#include "format/gguf.h"
 #include "format/json.h"
+#include "hub/hub.h"
 
 #define IDS_FILE_MAX ((size_t)64 << 20)
 
@@ -70,13 +71,6 @@ static bool option_set(const struct cli_option *o, const char *name, size_t n_na
     case CLI_STRING:
         *(const char **)o->value = text;
         return true;
-    case CLI_WORDS: {
-        struct cli_words *w = o->value;
-        if (w->n == CLI_WORDS_MAX)
-            return err_set(e, ERR_USAGE, "%.*s: more than %d of them", (int)n_name, name, CLI_WORDS_MAX);
-        w->words[w->n++] = text;
-        return true;
-    }
     case CLI_CONSTANT:
         *(const char **)o->value = o->arg;
         return true;
@@ -181,7 +175,7 @@ static const struct cli_option *option_find_joined(const struct cli_option *opti
 {
     const struct cli_option *o = a[1] != '-' ? option_find(options, n_options, a, 2) : NULL;
     bool is_number = a[1] != '\0' && strchr("+-.0123456789", a[2]) != NULL;
-    if (!o || !a[2] || !takes_value(o) || (o->kind != CLI_STRING && o->kind != CLI_WORDS && !is_number))
+    if (!o || !a[2] || !takes_value(o) || (o->kind != CLI_STRING && !is_number))
         return NULL;
     *text = a + 2;
     return o;
@@ -317,10 +311,9 @@ int cli_fail(const struct cli *c, const struct err *e, const char *hint)
         return err_exit_status(e->code);
     if (e->code == ERR_CANCELLED)
         /* without where it happened, but with what was kept */
-        fprintf(stderr, "%s: %s%s\n", c->program, why ? why : "interrupted", cli_hint_text(e->hint));
+        fprintf(stderr, "%s: %s\n", c->program, why ? why : "interrupted");
     else
-        fprintf(stderr, "%s: error: %s%s\n", c->program, e->msg[0] ? e->msg : "failed",
-                cli_hint_text(e->hint));
+        fprintf(stderr, "%s: error: %s\n", c->program, e->msg[0] ? e->msg : "failed");
     if (hint)
         fprintf(stderr, "%s: %s\n", c->program, hint);
     else if (e->code == ERR_USAGE && c->command)
@@ -386,6 +379,16 @@ bool cli_resolve(struct cli *c, const char **path, struct err *e)
     if (!*path)
         return true;
     return hub_resolve(&found, *path, e) && cli_keep_path(c, path, found, e);
+}
+
+bool cli_source(struct cli *c, const char **path, struct err *e)
+{
+    if (!gguf_is_file(*path))
+        return true;
+    if (!checkpoint_source_open(&c->source, *path, NULL, e))
+        return false;
+    *path = c->source->folder;
+    return true;
 }
 
 bool cli_tokenizer_folder(char **out, const char *path, const char *member, struct err *e)

@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "format/checkpoint_source.h"
 
 struct cli {
     const char *program; /* "milkit" */
@@ -20,7 +21,8 @@ struct cli {
     atomic_int *stop_signal;
     char *resolved[4]; /* what cli_resolve gave out; freed when the command has ended */
     int n_resolved;
-    bool lists_options; /* help is for programs (--list-options) */
+    struct checkpoint_source *source; /* of cli_source; closed when the command has ended */
+    bool lists_options;               /* help is for programs (--list-options) */
 };
 
 enum cli_option_kind {
@@ -28,14 +30,7 @@ enum cli_option_kind {
     CLI_INT,     /* int64_t *   decimal */
     CLI_DOUBLE,  /* double *    */
     CLI_STRING,  /* const char ** borrowed from argv */
-    CLI_WORDS,   /* struct cli_words *: each use of the option adds its value */
     CLI_CONSTANT /* const char ** becomes arg; takes no value */
-};
-
-#define CLI_WORDS_MAX 64
-struct cli_words {
-    int n;
-    const char *words[CLI_WORDS_MAX]; /* borrowed from argv */
 };
 
 struct cli_option {
@@ -57,8 +52,6 @@ bool cli_parse(struct cli *c, int argc, char **argv, const struct cli_option *op
 /* Prints "milkit: error: <message>" (and the hint, if any) and returns the exit status of the code. ERR_CLOSED says
  * nothing. */
 int cli_fail(const struct cli *c, const struct err *e, const char *hint);
-/* What the command line can do about an error or a warning, to stand behind its message; "" for none. */
-const char *cli_hint_text(enum err_hint hint);
 
 /* Reads "1,2,3" or "@file" (numbers separated by commas or blanks) into a heap array. Something else there: ERR_USAGE, or
  * ERR_FORMAT in a file. */
@@ -70,6 +63,8 @@ bool cli_read_text(const char *path, char **text, size_t *bytes, size_t max_byte
 bool cli_resolve(struct cli *c, const char **path, struct err *e) MUST_CHECK;
 /* Sets *path to found (heap), which lives until the command has ended. */
 bool cli_keep_path(struct cli *c, const char **path, char *found, struct err *e) MUST_CHECK;
+/* A GGUF file becomes a folder with its tokenizer and templates (checkpoint_source); every other path stays what it is. */
+bool cli_source(struct cli *c, const char **path, struct err *e) MUST_CHECK;
 /* The folder of a tokenizer's files, which the user named by itself or by one of its files (meta.yaml of a package). member: a
  * file that must be in it, or NULL. A heap string, NULL on failure: ERR_IO where nothing is there, ERR_FORMAT without the
  * member. */

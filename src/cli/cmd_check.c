@@ -12,6 +12,7 @@
 struct options {
     struct package_options package;
     const char *checkpoint;
+    const char *config_overrides; /* of a GGUF file; NULL: none */
     struct prompt_options prompt;
     bool json, bench, plan, with_layers, yes;
     /* made on the way */
@@ -114,7 +115,8 @@ static bool run_bench(struct options *o, struct err *e)
 static bool open_all(struct options *o, struct err *e)
 {
     struct check *k = &o->check;
-    const struct reference_options options = {.n_threads = (int)o->package.n_threads, .log = &o->cli->log};
+    const struct reference_options options = {
+        .config_overrides = o->config_overrides, .n_threads = (int)o->package.n_threads, .log = &o->cli->log};
     return cli_resolve_or_pull(o->cli, &o->checkpoint, o->yes, e) &&
            package_options_open(o->cli, &o->package, &k->model, e) &&
            (!o->checkpoint ||
@@ -145,7 +147,9 @@ int cmd_check(struct cli *c, int argc, char **argv)
     int status;
     const struct cli_option options[] = {
         {"--hf,--checkpoint,-hf", CLI_STRING, &o.checkpoint, "CHECKPOINT",
-         "the folder the package was made from"},
+         "the folder or GGUF file the package was made from"},
+        {"--config", CLI_STRING, &o.config_overrides, "FILE",
+         "keys that replace those of a GGUF file's config.json, as given to convert"},
         PROMPT_OPTION_ROWS(o.prompt, "the prompt (- reads stdin; a built-in text)"),
         {"-n,--max-tokens,--predict,--n-predict", CLI_INT, &k->n_more, "N",
          "tokens to generate and compare (32)"},

@@ -169,6 +169,8 @@ int cmd_convert(struct cli *c, int argc, char **argv)
          "Qwen3.5: norms multiply by two fp16 numbers whose sum is 1 + w, not by one"},
         {"--exact-topk", CLI_FLAG, &o.settings.exact_topk, NULL,
          "experts: exactly k of them, also where fp16 makes weights of the router equal"},
+        {"--config", CLI_STRING, &o.config_overrides, "FILE",
+         "of a GGUF file: JSON whose keys replace those of the config.json that is made of it"},
         {"--only", CLI_STRING, &o.only, "PARTS", "some of embeddings, ffn, chunk:N, head, meta"},
         {"--no-verify", CLI_FLAG, &no_verify, NULL, "do not run a few tokens of what was written"},
         {"--resume", CLI_FLAG, &o.resume, NULL, "go on with what an interrupted run left"},
@@ -192,7 +194,7 @@ int cmd_convert(struct cli *c, int argc, char **argv)
         numbers[i] = given ? numbers[i] : 0;
     }
     if (ok && !o.checkpoint)
-        ok = err_set(&e, ERR_USAGE, "expected a checkpoint folder");
+        ok = err_set(&e, ERR_USAGE, "expected a checkpoint folder or a GGUF file");
     if (ok && (!o.output || !o.output[0]))
         ok = err_set(&e, ERR_USAGE, "expected an output folder (-o DIR)");
     if (ok && numbers[4] > 1024)

@@ -6,6 +6,7 @@
 #include "base/terminal.h"
 #include "cli/package_options.h"
 #include "format/contract.h"
+#include "format/gguf.h"
 #include "format/json.h"
 #include "measure/perplexity.h"
 
@@ -111,7 +112,8 @@ static bool open_other(struct other *x, struct cli *c, const struct package_opti
     if (!o->against)
         return true;
     if (!is_package(o->against))
-        return folder_check(o->against, "a package or a checkpoint folder", "config.json", e) &&
+        return (gguf_is_file(o->against) ||
+                folder_check(o->against, "a package or a checkpoint folder", "config.json", e)) &&
                reference_open(&x->reference, o->against, &options, e) &&
                against_checkpoint(&x->against, x->reference, o->against, m, o->window, e);
     other.path = o->against;

@@ -187,7 +187,8 @@ int cmd_template(struct cli *c, int argc, char **argv)
               err_set(&e, ERR_USAGE, "expected a package, a checkpoint or a folder with a template");
     ok = ok && (!o.think || !strcmp(o.think, "on") || !strcmp(o.think, "off") ||
                 err_set(&e, ERR_USAGE, "--think: expected on or off, found \"%.100s\"", o.think));
-    ok = ok && cli_resolve(c, &positional[0], &e) && open_all(positional[0], &o, &t, &tokenizer, &e);
+    ok = ok && cli_resolve(c, &positional[0], &e) && cli_source(c, &positional[0], &e) &&
+         open_all(positional[0], &o, &t, &tokenizer, &e);
     if (ok)
         cli_say_waiting(c, o.jsonl ? "requests (JSON, one a line)" : "messages (JSON)");
     ok = ok && (o.jsonl ? answer_lines(c, t, tokenizer, &o, &e) : answer_once(t, tokenizer, &o, &e));

@@ -223,7 +223,8 @@ int cmd_tokenize(struct cli *c, int argc, char **argv)
               err_set(&e, ERR_USAGE, "expected a package, a checkpoint or a folder with a tokenizer.json");
     ok = ok && (!o.jsonl || !o.text ||
                 err_set(&e, ERR_USAGE, "--jsonl reads stdin, not the argument \"%.100s\"", o.text));
-    ok = ok && cli_resolve(c, &positional[0], &e) && open_tokenizer(c, positional[0], &t, &e);
+    ok = ok && cli_resolve(c, &positional[0], &e) && cli_source(c, &positional[0], &e) &&
+         open_tokenizer(c, positional[0], &t, &e);
     if (ok && !o.text)
         cli_say_waiting(c, o.jsonl ? "requests (JSON, one a line)" : o.decode ? "token ids" : "text");
     if (ok)

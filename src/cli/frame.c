@@ -173,6 +173,8 @@ static int run_named(struct cli *c, int argc, char **argv)
 int cli_main(struct cli *c, int argc, char **argv)
 {
     int status = run_named(c, argc, argv);
+    checkpoint_source_close(c->source);
+    c->source = NULL;
     while (c->n_resolved > 0)
         free(c->resolved[--c->n_resolved]);
     return status;

@@ -3,7 +3,7 @@
 #include <string.h>
 
 /* Commands that take a package and run it. */
-#define RUNNERS "run,chat,logits,eval,check,plan,bench"
+#define RUNNERS "run,chat,logits,eval,check,plan"
 
 static const struct cli_habit habits[] = {
 #define CLI_HABIT(commands, names, value, kind, text)                                                        \

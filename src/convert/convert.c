@@ -27,7 +27,9 @@ struct convert_selection {
 };
 
 struct conversion {
-    const struct convert_options *options;
+    const struct convert_options *options; /* own, once the checkpoint is a folder */
+    struct convert_options own;
+    struct checkpoint_source *source;
     const char *prefix;
     cJSON *config;
     struct safetensors *tensors;
@@ -81,9 +83,9 @@ static bool check_output(const struct convert_options *o, struct err *e)
     if (is_empty)
         return true;
     if (!o->replace)
-        return err_set(e, ERR_IO, "%s: exists", o->output), err_set_hint(e, HINT_REPLACE);
+        return err_set(e, ERR_IO, "%s: exists; give another folder, or --force to replace it", o->output);
     if (!path_is_folder(o->output))
-        return err_set(e, ERR_IO, "%s: exists and is not a folder", o->output);
+        return err_set(e, ERR_IO, "%s: exists and is no folder", o->output);
     if (is_inside(o->checkpoint, o->output))
         return err_set(e, ERR_USAGE, "%s: holds the checkpoint %s and can't be replaced", o->output,
                        o->checkpoint);
@@ -94,7 +96,7 @@ static bool check_output(const struct convert_options *o, struct err *e)
         has_meta = has_meta || strcmp(entries.names[i], FILE_META) == 0;
     path_list_free(&entries);
     if (!has_meta)
-        return err_set(e, ERR_IO, "%s: exists and is not a package (no meta.yaml), so it is not replaced",
+        return err_set(e, ERR_IO, "%s: exists and is no package (no meta.yaml); --force does not replace it",
                        o->output);
     return true;
 }
@@ -124,6 +126,12 @@ static bool check_space(const struct conversion *c, uint64_t needed, struct err 
 
 static bool open_checkpoint(struct conversion *c, struct err *e)
 {
+    if (!checkpoint_source_open(&c->source, c->options->checkpoint, c->options->config_overrides, e))
+        return false;
+    c->own = *c->options;
+    c->own.checkpoint = c->source->folder;
+    c->own.source = c->source;
+    c->options = &c->own;
     const struct convert_options *o = c->options;
     struct arch_settings s = o->settings;
     s.context_length = s.context_length ? s.context_length : DEFAULT_CONTEXT;
@@ -151,10 +159,10 @@ static void warn_about_options(const struct conversion *c)
 {
     const struct arch_model *m = c->model;
     if (m->settings.exact_norms && !m->knows_exact_norms)
-        log_warn(c->options->log, "exact norms change nothing: norms of %s have one constant",
+        log_warn(c->options->log, "--exact-norms changes nothing: norms of %s have one constant",
                  m->family->name);
     if (m->settings.exact_topk && !m->knows_exact_topk)
-        log_warn(c->options->log, "the exact choice of experts changes nothing: the model has no experts");
+        log_warn(c->options->log, "--exact-topk changes nothing: the model has no experts");
 }
 
 /* ---- parts ---- */
@@ -175,9 +183,8 @@ static bool select_item(struct convert_selection *s, const char *item, size_t n,
         if (end == item + n && i < 100)
             return s->chunks[i] = true;
     }
-    err_set(e, ERR_USAGE, "parts: expected embeddings, ffn, chunk:N, head or meta, found '%.*s'",
-            (int)(n < 32 ? n : 32), item);
-    return err_set_hint(e, HINT_PARTS);
+    return err_set(e, ERR_USAGE, "--only: expected embeddings, ffn, chunk:N, head or meta, found '%.*s'",
+                   (int)(n < 32 ? n : 32), item);
 }
 
 static bool read_selection(struct convert_selection *s, const char *only, struct err *e)
@@ -200,11 +207,9 @@ static bool check_selection(const struct conversion *c, struct err *e)
 {
     int n_chunks = c->model->settings.n_chunks;
     for (int i = n_chunks + 1; i < 100; i++) {
-        if (!c->only.chunks[i])
-            continue;
-        err_set(e, ERR_USAGE, "chunk:%d: there %s %d chunk%s", i, n_chunks == 1 ? "is" : "are", n_chunks,
-                n_chunks == 1 ? "" : "s");
-        return err_set_hint(e, HINT_PARTS);
+        if (c->only.chunks[i])
+            return err_set(e, ERR_USAGE, "--only chunk:%d: there %s %d chunk%s", i,
+                           n_chunks == 1 ? "is" : "are", n_chunks, n_chunks == 1 ? "" : "s");
     }
     return true;
 }
@@ -312,9 +317,9 @@ static void warn_about_axes(const struct conversion *c, const struct convert_par
         }
     }
     if (n > 0)
-        log_warn_hint(c->options->log, p == &c->parts[c->n_parts - 1] ? HINT_SPLIT_HEAD : HINT_NONE,
-                      "%s: a convolution has %lld channels; the Neural Engine takes up to %d", p->name,
-                      (long long)largest, AXIS_MAX);
+        log_warn(c->options->log, "%s: a convolution has %lld channels; the Neural Engine takes up to %d%s",
+                 p->name, (long long)largest, AXIS_MAX,
+                 p == &c->parts[c->n_parts - 1] ? " (--split-head makes the parts smaller)" : "");
 }
 
 static void warn_about_parts(const struct conversion *c)
@@ -325,10 +330,10 @@ static void warn_about_parts(const struct conversion *c)
         if (!p->is_wanted)
             continue;
         if (p->weight_bytes > IOS_BYTES_MAX)
-            log_warn_hint(c->options->log, is_chunk ? HINT_CHUNKS : HINT_NONE,
-                          "%s: %.0f MB in one weight file; iOS loads up to about 1 GB%s", p->name,
-                          (double)p->weight_bytes * 1e-6,
-                          p->weight_bytes > MACOS_BYTES_MAX ? ", macOS up to about 2 GB" : "");
+            log_warn(c->options->log, "%s: %.0f MB in one weight file; iOS loads up to about 1 GB%s%s",
+                     p->name, (double)p->weight_bytes * 1e-6,
+                     p->weight_bytes > MACOS_BYTES_MAX ? ", macOS up to about 2 GB" : "",
+                     is_chunk ? " (--chunks auto splits)" : "");
         warn_about_axes(c, p);
     }
 }
@@ -339,17 +344,15 @@ static void warn_about_quantization(const struct convert_options *o)
     const struct quant_spec *specs[] = {&o->embeddings, &o->ffn, &o->head};
     for (int i = 0; i < 3; i++) {
         if (specs[i]->kind == QUANT_INT8)
-            log_warn_hint(
-                o->log, HINT_PALETTES,
-                "%s: the Neural Engine computes linear int8 weights wrongly; only palettes are right "
-                "there",
-                names[i]);
+            log_warn(o->log,
+                     "--quant-%s int8: the Neural Engine computes linear int8 weights wrongly; only palettes "
+                     "(--lut-%s) are right there",
+                     names[i], names[i]);
         if (specs[i]->kind == QUANT_INT4)
-            log_warn_hint(
-                o->log, HINT_PALETTES,
-                "%s: weights of int4 blocks do not compile for the Neural Engine; only palettes run "
-                "there",
-                names[i]);
+            log_warn(o->log,
+                     "--quant-%s int4: weights of int4 blocks do not compile for the Neural Engine; only "
+                     "palettes (--lut-%s) run there",
+                     names[i], names[i]);
     }
     if (o->embeddings.kind != QUANT_NONE)
         log_warn(o->log,
@@ -523,8 +526,8 @@ static void leave_work(struct conversion *c, struct err *e)
         /* What is not finished would only fill the disk. A failure changes nothing: the next run clears, too. */
         if (why.code == ERR_IO)
             (void)clear_unfinished(c, e);
-        err_set(e, why.code, "%s; finished parts are kept (%d of %d)", why.msg, n_finished, c->n_parts);
-        err_set_hint(e, HINT_RESUME);
+        err_set(e, why.code, "%s; finished parts are kept (%d of %d), --resume goes on with them", why.msg,
+                n_finished, c->n_parts);
         out_folder_keep(c->folder);
     } else {
         out_folder_abort(c->folder);
@@ -548,10 +551,12 @@ static bool run(struct conversion *c, struct convert_report *report, struct err 
         (o->report_path && strcmp(o->report_path, "-") != 0 && !path_check_new(o->report_path, e)) ||
         !open_checkpoint(c, e))
         return false;
+    o = c->options;
     c->prefix = o->prefix ? o->prefix : c->model->family->default_prefix;
     checkpoint_say(c->tensors, c->config, o->checkpoint, o->log);
     warn_about_context(c);
     warn_about_options(c);
+    checkpoint_source_say(c->source, o->log);
     if (c->model->note)
         log_warn(o->log, "%s", c->model->note);
     warn_about_quantization(o);
@@ -574,7 +579,7 @@ static bool run(struct conversion *c, struct convert_report *report, struct err 
         return false;
     fill_report(c, report);
     if (c->only.meta && !report->has_tokenizer)
-        log_warn(o->log, "%s: no tokenizer.json, so the package has no tokenizer", o->checkpoint);
+        log_warn(o->log, "%s: no tokenizer.json, so the package has no tokenizer", c->source->path);
     return true;
 }
 
@@ -586,7 +591,7 @@ bool convert_run(const struct convert_options *o, struct convert_report *report,
     *report = (struct convert_report){0};
     if (!e)
         e = &own;
-    bool ok = run(&c, report, e);
+    bool ok = run(&c, report, e) || checkpoint_source_fail(c.source, e);
     convert_peak_look(&c.peak, true);
     report->peak_anonymous = c.peak.anonymous;
     report->seconds = clock_seconds() - start;
@@ -600,6 +605,7 @@ bool convert_run(const struct convert_options *o, struct convert_report *report,
     pool_free(c.pool);
     arch_close(c.model);
     safetensors_close(c.tensors);
+    checkpoint_source_close(c.source);
     cJSON_Delete(c.config);
     return ok;
 }

@@ -9,12 +9,17 @@
 #define MILKIT_CONVERT_CONVERT_H
 
 #include "arch/arch.h"
+#include "format/checkpoint_source.h"
 #include "quant/quant.h"
 
 enum convert_format { CONVERT_BOTH, CONVERT_MLMODELC, CONVERT_MLPACKAGE };
 
 struct convert_options {
-    const char *checkpoint, *output;
+    const char *checkpoint; /* a folder, or a GGUF file (format/checkpoint_source.h) */
+    /* What `checkpoint` was made from, once it is a folder: convert_run sets it. */
+    const struct checkpoint_source *source;
+    const char *output;
+    const char *config_overrides;  /* a JSON file: keys of the config.json of a GGUF file; NULL: none */
     const char *prefix;            /* NULL: the family's */
     struct arch_settings settings; /* zeros: defaults 512, 64, 1, and the family's */
     bool chunks_auto;              /* as few chunks as keep each weight file below about 950 MB */

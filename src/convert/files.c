@@ -185,9 +185,15 @@ uint64_t convert_copied_bytes(const char *checkpoint)
 /* ---- meta.yaml ---- */
 
 /* The model's name for people: "Qwen-Qwen3-0.6B" of a hub cache folder
- * (models--Qwen--Qwen3-0.6B/snapshots/...), else the folder's name. Heap. */
-static char *model_name(const char *checkpoint)
+ * (models--Qwen--Qwen3-0.6B/snapshots/...), the name of a GGUF file, else the folder's. Heap. */
+static char *model_name(const struct convert_options *o)
 {
+    const char *checkpoint = o->checkpoint;
+    if (o->source && o->source->is_gguf) {
+        char *file = path_base(o->source->path);
+        file[strlen(file) - (has_suffix(file, ".gguf") ? strlen(".gguf") : 0)] = '\0';
+        return file;
+    }
     char *real = realpath(checkpoint, NULL);
     const char *path = real ? real : checkpoint;
     const char *hub = strstr(path, "/models--");
@@ -261,7 +267,7 @@ static void fill_meta(const struct convert_options *o, const struct arch_model *
                       struct meta *meta)
 {
     const struct arch_settings *s = &m->settings;
-    char *model = model_name(o->checkpoint);
+    char *model = model_name(o);
     meta->name = xasprintf("anemll-%s-ctx%lld", model, (long long)s->context_length);
     free(meta->version);
     meta->version = xstrdup("0.3.5");

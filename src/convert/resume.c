@@ -50,10 +50,11 @@ bool convert_work_key(char key[17], const struct convert_options *o, const struc
 {
     const struct arch_settings *s = &m->settings;
     struct buf b;
-    char *real = realpath(o->checkpoint, NULL), *config = cJSON_PrintUnformatted(m->config.top);
+    const char *given = o->source ? o->source->path : o->checkpoint;
+    char *real = realpath(given, NULL), *config = cJSON_PrintUnformatted(m->config.top);
     uint8_t digest[32];
     buf_init(&b, KEY_BYTES_MAX);
-    buf_printf(&b, "milkit %s\n%s\n%s\n%s\n", o->version ? o->version : "", real ? real : o->checkpoint,
+    buf_printf(&b, "milkit %s\n%s\n%s\n%s\n", o->version ? o->version : "", real ? real : given,
                config ? config : "", prefix);
     buf_printf(&b, "%lld %lld %d %d %d %d %s\n", (long long)s->context_length, (long long)s->batch_size,
                s->n_chunks, s->split_lm_head, s->gdn_chunk, (int)o->format, o->only ? o->only : "");

@@ -44,6 +44,7 @@ const char *checkpoint_find_part(const struct checkpoint_names *n, const char *p
 #define CHECKPOINT_TEMPLATE_JSON "chat_template.json"
 #define CHECKPOINT_TEMPLATES "additional_chat_templates" /* NAME.jinja */
 #define CHECKPOINT_TEMPLATE_SUFFIX ".jinja"
+#define CHECKPOINT_GGUF "source.gguf" /* a link to the GGUF file that a folder was made from */
 
 enum checkpoint_file_kind {
     CHECKPOINT_COPIED,

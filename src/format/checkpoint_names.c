@@ -391,7 +391,8 @@ const struct st_tensor *checkpoint_require(const struct checkpoint_names *n, con
                 found);
         return NULL;
     }
-    if (t->dtype != ST_BF16 && t->dtype != ST_F16 && t->dtype != ST_F32 && t->dtype != ST_F64 && !t->scale) {
+    if (t->dtype != ST_BF16 && t->dtype != ST_F16 && t->dtype != ST_F32 && t->dtype != ST_F64 && !t->scale &&
+        !t->packed) {
         err_set(e, ERR_UNSUPPORTED,
                 "%s: tensor %s: expected BF16, F16, F32, F64 or F8_E4M3 with scales, found %s", t->file,
                 t->name, t->dtype_name);

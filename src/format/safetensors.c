@@ -224,7 +224,7 @@ static bool add_metadata(struct st_open_set *set, const cJSON *object, const cha
     return true;
 }
 
-static struct st_tensor *next_slot(struct st_open_set *set)
+struct st_tensor *st_next_slot(struct st_open_set *set)
 {
     set->s.tensors =
         mem_grow(set->s.tensors, (size_t)set->s.n_tensors, &set->capacity, sizeof *set->s.tensors);
@@ -257,7 +257,7 @@ static bool parse_entries(struct st_open_set *set, const struct map_file *map, c
                 return false;
             continue;
         }
-        struct st_tensor *t = next_slot(set);
+        struct st_tensor *t = st_next_slot(set);
         t->name = arena_strdup(set->arena, c->string);
         t->file = file;
         if (!parse_entry(t, c, map->data + data_at, map->bytes - data_at, set->arena, e) ||
@@ -266,6 +266,23 @@ static bool parse_entries(struct st_open_set *set, const struct map_file *map, c
         set->s.n_tensors++;
     }
     return check_ranges(set->s.tensors + first, (size_t)(set->s.n_tensors - first), map, data_at, e);
+}
+
+void st_add_names(struct st_open_set *set, int first)
+{
+    for (int i = first; i < set->s.n_tensors; i++) {
+        const struct st_tensor *t = &set->s.tensors[i];
+        struct st_name *entry = ARENA_NEW(set->arena, struct st_name);
+        entry->i_tensor = i;
+        set->s.total_bytes += t->bytes;
+        if (table_put(set->by_name, t->name, entry))
+            continue;
+        entry = table_get(set->by_name, t->name);
+        if (entry->i_tensor >= 0)
+            entry->why = arena_printf(set->arena, "expected it once, found it twice, in %s and in %s",
+                                      set->s.tensors[entry->i_tensor].file, t->file);
+        entry->i_tensor = -1;
+    }
 }
 
 /* The tensors of one file join the set together or not at all. */
@@ -280,19 +297,7 @@ static bool parse_header(struct st_open_set *set, const struct map_file *map, co
         set->s.n_tensors = first;
         return false;
     }
-    for (int i = first; i < set->s.n_tensors; i++) {
-        const struct st_tensor *t = &set->s.tensors[i];
-        struct st_name *entry = ARENA_NEW(set->arena, struct st_name);
-        entry->i_tensor = i;
-        set->s.total_bytes += t->bytes;
-        if (table_put(set->by_name, t->name, entry))
-            continue;
-        entry = table_get(set->by_name, t->name);
-        if (entry->i_tensor >= 0)
-            entry->why = arena_printf(set->arena, "expected it once, found it twice, in %s and in %s",
-                                      set->s.tensors[entry->i_tensor].file, t->file);
-        entry->i_tensor = -1;
-    }
+    st_add_names(set, first);
     return true;
 }
 
@@ -349,7 +354,9 @@ bool safetensors_open(struct safetensors **out, const char *path, struct err *e)
     set->metadata_end = &set->metadata;
     set->s.path = arena_strdup(set->arena, path);
     set->s.has_unread_index = has_index;
-    bool ok = has_suffix(path, ".json") ? st_open_index(set, path, e) : st_add_path(set, path, e);
+    bool ok = has_suffix(path, ".json") ? st_open_index(set, path, e)
+              : gguf_is_file(path)      ? st_add_gguf(set, path, e)
+                                        : st_add_path(set, path, e);
     if (ok) {
         st_link_scales(&set->s);
         *out = &set->s;
@@ -369,6 +376,8 @@ void safetensors_close(struct safetensors *s)
         return;
     for (int i = 0; i < set->n_maps; i++)
         map_close(set->maps[i]);
+    gguf_model_close(set->gguf_model);
+    gguf_close(set->gguf);
     free(set->maps);
     free(set->s.tensors);
     free(set->s.absent);
@@ -383,7 +392,7 @@ bool safetensors_check(const struct safetensors *s, struct err *e)
     bool ok = true;
     for (int i = 0; i < set->n_maps && ok; i++)
         ok = map_check(set->maps[i], e);
-    return ok;
+    return ok && (!set->gguf || gguf_check(set->gguf, e));
 }
 
 const struct st_tensor *safetensors_find(const struct safetensors *s, const char *name)
@@ -451,6 +460,10 @@ static void load_f64(const struct st_tensor *t, int64_t begin, size_t n, double 
 static void load_f32(const struct st_tensor *t, int64_t begin, size_t n, float *dst)
 {
     uint16_t aligned[BLOCK];
+    if (t->dtype == ST_PACKED) {
+        st_load_packed(t, begin, (int64_t)n, dst);
+        return;
+    }
     const uint8_t *src = t->data + (size_t)begin * st_dtype_bytes(t->dtype);
     if (t->dtype == ST_F32) {
         memcpy(dst, src, n * 4);
@@ -465,7 +478,7 @@ static void load_f32(const struct st_tensor *t, int64_t begin, size_t n, float *
 
 static bool is_short_float(enum st_dtype d)
 {
-    return d == ST_F32 || d == ST_F16 || d == ST_BF16;
+    return d == ST_F32 || d == ST_F16 || d == ST_BF16 || d == ST_PACKED;
 }
 
 static bool check_readable(const struct st_tensor *t, const char *as, struct err *e)

@@ -30,10 +30,13 @@ enum st_dtype {
     ST_F32,
     ST_F64,
     ST_I64,
-    ST_U64
+    ST_U64,
+    ST_PACKED /* of a GGUF file: numbers that reading makes (packed) */
 };
 const char *st_dtype_name(enum st_dtype d); /* "BF16" */
-size_t st_dtype_bytes(enum st_dtype d);     /* of one element; 0 for ST_UNKNOWN */
+size_t st_dtype_bytes(enum st_dtype d);     /* of one element; 0 for ST_UNKNOWN and ST_PACKED */
+
+struct st_packed;
 
 struct st_tensor {
     const char *name;
@@ -48,6 +51,7 @@ struct st_tensor {
     /* F8_E4M3 [rows, columns] or [matrices, rows, columns]: NAME_scale_inv, factors by which reading multiplies,
      * one for each block of 128 x 128, row, matrix or for all. NULL: none, and such a tensor can't be read. */
     const struct st_tensor *scale;
+    const struct st_packed *packed; /* of ST_PACKED: what reading does; else NULL */
 };
 #define ST_SCALE_BLOCK 128
 
@@ -67,8 +71,9 @@ struct safetensors {
     bool has_unread_index;    /* model.safetensors was opened though an index lies beside it */
 };
 
-/* path: a .safetensors file, a *.index.json, or a checkpoint folder (model.safetensors, else
- * model.safetensors.index.json, else the only *.index.json or *.safetensors in it). With an index, what of
+/* path: a .safetensors file, a *.index.json, a GGUF file of an architecture that gguf_model.h knows (its tensors get the
+ * names and the order of rows that they have in a checkpoint), or a checkpoint folder (model.safetensors, else
+ * model.safetensors.index.json, else the only *.index.json or *.safetensors, else the only *.gguf in it). With an index, what of
  * weight_map is not there (no such file, a damaged one, no such tensor in it, the tensor in another file or in
  * two) is noted in `absent`; it is an error when no file can be read. */
 bool safetensors_open(struct safetensors **out, const char *path, struct err *e) MUST_CHECK;

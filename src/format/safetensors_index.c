@@ -140,9 +140,9 @@ char *st_find_in_folder(const char *folder, bool *has_index, struct err *e)
 {
     static const char *const preferred[] = {"model.safetensors", "model.safetensors.index.json"};
     char *found = NULL;
-    int n_indexes = 0, n_files = 0, n_torch = 0;
+    int n_indexes = 0, n_files = 0, n_torch = 0, n_ggufs = 0;
     bool is_package = false;
-    const char *index = NULL, *file = NULL;
+    const char *index = NULL, *file = NULL, *gguf = NULL;
     struct path_list list = {0};
     if (!path_list_read(&list, folder, e))
         return NULL;
@@ -159,12 +159,17 @@ char *st_find_in_folder(const char *folder, bool *has_index, struct err *e)
         } else if (has_suffix(name, ".safetensors")) {
             file = name;
             n_files++;
+        } else if (has_suffix(name, ".gguf")) {
+            gguf = name;
+            n_ggufs++;
         }
         is_package = is_package || strcmp(name, FILE_META) == 0;
         n_torch += has_suffix(name, ".bin") || has_suffix(name, ".pth") || has_suffix(name, ".pt");
     }
     if (!found && (n_indexes == 1 || (n_indexes == 0 && n_files == 1)))
         found = path_join(folder, n_indexes == 1 ? index : file);
+    if (!found && n_indexes + n_files == 0 && n_ggufs == 1)
+        found = path_join(folder, gguf);
     if (!found && n_indexes + n_files > 0)
         err_set(e, ERR_FORMAT,
                 "%s: expected model.safetensors, its index or one safetensors file, found %d safetensors "

@@ -26,7 +26,7 @@ static void read_elements(const struct st_tensor *t, int64_t begin, int64_t n, f
 {
     const uint8_t *from = t->data + (size_t)begin * st_dtype_bytes(t->dtype);
     uint16_t halves[CONVERT_AT_ONCE];
-    if (t->scale || t->dtype == ST_F64) {
+    if (t->scale || t->packed || t->dtype == ST_F64) {
         read_wide(t, begin, n, dst);
         return;
     }
@@ -127,7 +127,9 @@ void reference_linear(struct reference_session *s, const struct st_tensor *weigh
                        .n = n};
     if (s->replacement || weight->scale) {
         l.whole = safetensors_find(s->reference->parts->tensors, weight->name);
-        l.first = (weight->data - l.whole->data) / (int64_t)st_dtype_bytes(weight->dtype);
+        /* Only plain numbers are seen as parts of a tensor. */
+        if (!weight->packed)
+            l.first = (weight->data - l.whole->data) / (int64_t)st_dtype_bytes(weight->dtype);
     }
     if (s->replacement) {
         l.handle = s->replacement->find(s->replacement->context, weight->name, l.first, weight->n_elems);

@@ -148,11 +148,13 @@ bool reference_open(struct reference **out, const char *checkpoint, const struct
     p->dot = reference_dot_for(cpu_level_in_use());
     p->fp16_constants = options->fp16_constants;
     r->checkpoint = arena_strdup(arena, checkpoint);
-    p->config_path = path_join(checkpoint, "config.json");
-    if (!checkpoint_check_folder(checkpoint, e) ||
+    if (!checkpoint_source_open(&p->source, checkpoint, options->config_overrides, e))
+        goto done;
+    p->config_path = path_join(p->source->folder, "config.json");
+    if (!checkpoint_check_folder(p->source->folder, e) ||
         !json_read_file(&p->config_file, p->config_path, CONFIG_BYTES_MAX, e) ||
         !config_set(&p->config, p->config_file, p->config_path, e) || !find_family(p, e) ||
-        !safetensors_open(&p->tensors, checkpoint, e))
+        !safetensors_open(&p->tensors, p->source->folder, e))
         goto done;
     p->names = checkpoint_names_new(p->tensors);
     r->family = p->family->name;
@@ -163,6 +165,8 @@ bool reference_open(struct reference **out, const char *checkpoint, const struct
     r = NULL;
     ok = true;
 done:
+    if (!ok)
+        (void)checkpoint_source_fail(p->source, e);
     reference_close(r);
     return ok;
 }
@@ -175,6 +179,7 @@ void reference_close(struct reference *r)
     pool_free(p->pool);
     checkpoint_names_free(p->names);
     safetensors_close(p->tensors);
+    checkpoint_source_close(p->source);
     cJSON_Delete(p->config_file);
     free(p->config_path);
     arena_free(p->arena);

@@ -1,4 +1,5 @@
-/* The yardstick: a float32 forward pass straight from a checkpoint folder (config.json and safetensors).
+/* The yardstick: a float32 forward pass straight from a checkpoint folder (config.json and safetensors) or
+ * a GGUF file.
  *
  * Slow and obviously right. It shares no code with arch, mil or engine but what reads settings and finds tensors
  * (format/), and computes what the published model code computes, so that an error of the converter or of the engine
@@ -11,8 +12,9 @@
 #include "base/mem.h"
 
 struct reference_options {
-    int n_threads;   /* 0: all processors */
-    struct log *log; /* asked for cancellation; may be NULL */
+    const char *config_overrides; /* a JSON file: keys of the config.json of a GGUF file; NULL: none */
+    int n_threads;                /* 0: all processors */
+    struct log *log;              /* asked for cancellation; may be NULL */
     /* Constants that a package makes of the checkpoint and holds as one fp16 number are rounded to it: gains 1 + w,
      * cos and sin, decay rates, the scale of scores. For tests, which tell this from what else a package is off by. */
     bool fp16_constants;

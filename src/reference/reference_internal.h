@@ -5,6 +5,7 @@
 
 #include "base/cpu.h"
 #include "base/pool.h"
+#include "format/checkpoint_source.h"
 #include "format/config.h"
 #include "format/decoder.h"
 #include "format/safetensors.h"
@@ -42,6 +43,7 @@ typedef float (*reference_dot_fn)(const float *a, const float *b, int64_t n);
 
 struct reference_parts {
     struct arena *arena;
+    struct checkpoint_source *source;
     char *config_path;
     cJSON *config_file;
     struct config config; /* what the file holds */
