@@ -69,6 +69,11 @@ typedef struct mk_error mk_error;
 MK_API mk_status mk_error_status(const mk_error *e);
 /* One sentence: what, where, what was expected and what was found. Owned by the error. */
 MK_API const char *mk_error_message(const mk_error *e);
+/* What can be done about it, as a word that the caller puts in its own terms; "": nothing is known to help. "force" (the output
+ * exists), "resume" (what was finished is kept), "only", "chunks", "split-head", "lut": mk_convert's option of this name;
+ * "convert": this is a checkpoint, make a package of it first; "check-layers": comparing layers with the checkpoint's finds
+ * where. More may come. */
+MK_API const char *mk_error_hint(const mk_error *e);
 MK_API void mk_error_free(mk_error *e);
 
 /* ---- the library ---- */

@@ -37,6 +37,7 @@ mk_status api_fail(const struct err *from, mk_error **to)
         size_t n = strlen(from->msg) + 1;
         *to = xmalloc(sizeof **to + n);
         (*to)->status = status;
+        (*to)->hint = from->hint;
         memcpy((*to)->message, from->msg, n);
     }
     return status;
@@ -89,6 +90,11 @@ mk_status mk_error_status(const mk_error *e)
 const char *mk_error_message(const mk_error *e)
 {
     return e ? e->message : "";
+}
+
+const char *mk_error_hint(const mk_error *e)
+{
+    return e && e->hint != HINT_NONE ? err_hint_word(e->hint) : "";
 }
 
 void mk_error_free(mk_error *e)

@@ -13,6 +13,7 @@
 
 struct mk_error {
     mk_status status;
+    enum err_hint hint;
     char message[]; /* with its zero */
 };
 

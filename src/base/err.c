@@ -46,8 +46,26 @@ bool(err_set)(struct err *e, enum err_code code, const char *fmt, ...)
     if (n < 0)
         text[0] = '\0';
     e->code = code;
+    e->hint = HINT_NONE;
     store_message(e, text, n >= (int)sizeof text);
     return false;
+}
+
+bool(err_set_hint)(struct err *e, enum err_hint hint)
+{
+    if (e)
+        e->hint = hint;
+    return false;
+}
+
+const char *err_hint_word(enum err_hint hint)
+{
+    static const char *const words[HINT_COUNT] = {
+#define HINT(name, word) [HINT_##name] = word,
+#include "base/hints.def"
+#undef HINT
+    };
+    return words[hint];
 }
 
 bool(err_wrap)(struct err *e, const char *fmt, ...)
@@ -92,6 +110,7 @@ bool(err_set_errno)(struct err *e, const char *fmt, ...)
         used += 3;
     }
     snprintf(text + used, sizeof text - used, ": %s", r);
+    e->hint = HINT_NONE;
     e->code = number == ENOMEM ? ERR_NOMEM : number == EPIPE ? ERR_CLOSED : ERR_IO;
     store_message(e, text, false);
     return false;

@@ -27,13 +27,27 @@ enum err_code {
     ERR_CLOSED       /* whoever read our output has closed it: no fault  -> 0 */
 };
 
+/* What can be done about it, for the caller to put in its own terms: messages name no options. */
+enum err_hint {
+    HINT_NONE,
+#define HINT(name, word) HINT_##name,
+#include "base/hints.def"
+#undef HINT
+    HINT_COUNT
+};
+/* "force"; NULL for HINT_NONE */
+const char *err_hint_word(enum err_hint hint);
+
 struct err {
     enum err_code code;
+    enum err_hint hint;
     char msg[1024]; /* one sentence, no newline at the end; cut with "..." when longer */
 };
 
 /* Fills *e (which may be NULL) and returns false, so that check and report fit one statement. */
 bool err_set(struct err *e, enum err_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
+/* Gives a hint with the error that *e (may be NULL) holds; returns false. A new error has none, a prefix keeps it. */
+bool err_set_hint(struct err *e, enum err_hint hint);
 /* Prefixes the message of *e with "<fmt>: "; keeps the code; returns false. */
 bool err_wrap(struct err *e, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* Like err_set(ERR_IO) with ": <strerror(errno)>" appended; ENOSPC, ENOENT etc. stay readable. ENOMEM makes it ERR_NOMEM,
@@ -47,6 +61,7 @@ static inline bool err_false(bool always_false)
     return false;
 }
 #define err_set(...) err_false((err_set)(__VA_ARGS__))
+#define err_set_hint(...) err_false((err_set_hint)(__VA_ARGS__))
 #define err_wrap(...) err_false((err_wrap)(__VA_ARGS__))
 #define err_set_errno(...) err_false((err_set_errno)(__VA_ARGS__))
 

@@ -15,7 +15,8 @@ double clock_seconds(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-PRINTF_LIKE(3, 0) static void say(struct log *l, enum log_level level, const char *fmt, va_list args)
+PRINTF_LIKE(4, 0)
+static void say(struct log *l, enum log_level level, enum err_hint hint, const char *fmt, va_list args)
 {
     char text[2048];
     if (vsnprintf(text, sizeof text, fmt, args) < 0)
@@ -27,7 +28,8 @@ PRINTF_LIKE(3, 0) static void say(struct log *l, enum log_level level, const cha
     }
     /* A progress line may stand there; it comes back with its next update. */
     const char *clear = isatty(fileno(l->stream)) ? "\r\033[K" : "";
-    fprintf(l->stream, "%smilkit: %s%s\n", clear, level == LOG_WARN ? "warning: " : "", text);
+    const char *more = hint != HINT_NONE && l->hint_text ? l->hint_text(hint) : "";
+    fprintf(l->stream, "%smilkit: %s%s%s\n", clear, level == LOG_WARN ? "warning: " : "", text, more);
     fflush(l->stream);
 }
 
@@ -36,16 +38,28 @@ static bool is_heard(const struct log *l, enum log_level level)
     return (l->stream || l->sink) && l->level >= level;
 }
 
-void log_warn(struct log *l, const char *fmt, ...)
+PRINTF_LIKE(3, 0) static void warn(struct log *l, enum err_hint hint, const char *fmt, va_list args)
 {
     if (!l)
         return;
     __atomic_fetch_add(&l->n_warnings, 1, __ATOMIC_RELAXED);
-    if (!is_heard(l, LOG_WARN))
-        return;
+    if (is_heard(l, LOG_WARN))
+        say(l, LOG_WARN, hint, fmt, args);
+}
+
+void log_warn(struct log *l, const char *fmt, ...)
+{
     va_list args;
     va_start(args, fmt);
-    say(l, LOG_WARN, fmt, args);
+    warn(l, HINT_NONE, fmt, args);
+    va_end(args);
+}
+
+void log_warn_hint(struct log *l, enum err_hint hint, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    warn(l, hint, fmt, args);
     va_end(args);
 }
 
@@ -55,7 +69,7 @@ void log_info(struct log *l, const char *fmt, ...)
         return;
     va_list args;
     va_start(args, fmt);
-    say(l, LOG_INFO, fmt, args);
+    say(l, LOG_INFO, HINT_NONE, fmt, args);
     va_end(args);
 }
 
@@ -65,7 +79,7 @@ void log_debug(struct log *l, const char *fmt, ...)
         return;
     va_list args;
     va_start(args, fmt);
-    say(l, LOG_DEBUG, fmt, args);
+    say(l, LOG_DEBUG, HINT_NONE, fmt, args);
     va_end(args);
 }
 

@@ -22,10 +22,14 @@ struct log {
     void (*sink)(void *context, enum log_level level, const char *text);
     bool (*on_progress)(void *context, const struct progress *p, double done, const char *detail);
     void *context; /* of both */
+    /* How the owner of the stream words a hint, behind the message; may be NULL. */
+    const char *(*hint_text)(enum err_hint hint);
 };
 
 /* All accept NULL for the log. "milkit: warning: <text>", "milkit: <text>". */
 void log_warn(struct log *l, const char *fmt, ...) PRINTF_LIKE(2, 3);
+/* The same with a hint. */
+void log_warn_hint(struct log *l, enum err_hint hint, const char *fmt, ...) PRINTF_LIKE(3, 4);
 void log_info(struct log *l, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void log_debug(struct log *l, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* Asks for a stop, as the flags do. */

@@ -71,6 +71,13 @@ static bool option_set(const struct cli_option *o, const char *name, size_t n_na
     case CLI_STRING:
         *(const char **)o->value = text;
         return true;
+    case CLI_WORDS: {
+        struct cli_words *w = o->value;
+        if (w->n == CLI_WORDS_MAX)
+            return err_set(e, ERR_USAGE, "%.*s: more than %d of them", (int)n_name, name, CLI_WORDS_MAX);
+        w->words[w->n++] = text;
+        return true;
+    }
     case CLI_CONSTANT:
         *(const char **)o->value = o->arg;
         return true;
@@ -175,7 +182,7 @@ static const struct cli_option *option_find_joined(const struct cli_option *opti
 {
     const struct cli_option *o = a[1] != '-' ? option_find(options, n_options, a, 2) : NULL;
     bool is_number = a[1] != '\0' && strchr("+-.0123456789", a[2]) != NULL;
-    if (!o || !a[2] || !takes_value(o) || (o->kind != CLI_STRING && !is_number))
+    if (!o || !a[2] || !takes_value(o) || (o->kind != CLI_STRING && o->kind != CLI_WORDS && !is_number))
         return NULL;
     *text = a + 2;
     return o;
@@ -311,9 +318,10 @@ int cli_fail(const struct cli *c, const struct err *e, const char *hint)
         return err_exit_status(e->code);
     if (e->code == ERR_CANCELLED)
         /* without where it happened, but with what was kept */
-        fprintf(stderr, "%s: %s\n", c->program, why ? why : "interrupted");
+        fprintf(stderr, "%s: %s%s\n", c->program, why ? why : "interrupted", cli_hint_text(e->hint));
     else
-        fprintf(stderr, "%s: error: %s\n", c->program, e->msg[0] ? e->msg : "failed");
+        fprintf(stderr, "%s: error: %s%s\n", c->program, e->msg[0] ? e->msg : "failed",
+                cli_hint_text(e->hint));
     if (hint)
         fprintf(stderr, "%s: %s\n", c->program, hint);
     else if (e->code == ERR_USAGE && c->command)

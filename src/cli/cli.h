@@ -30,7 +30,14 @@ enum cli_option_kind {
     CLI_INT,     /* int64_t *   decimal */
     CLI_DOUBLE,  /* double *    */
     CLI_STRING,  /* const char ** borrowed from argv */
+    CLI_WORDS,   /* struct cli_words *: each use of the option adds its value */
     CLI_CONSTANT /* const char ** becomes arg; takes no value */
+};
+
+#define CLI_WORDS_MAX 64
+struct cli_words {
+    int n;
+    const char *words[CLI_WORDS_MAX]; /* borrowed from argv */
 };
 
 struct cli_option {
@@ -52,6 +59,8 @@ bool cli_parse(struct cli *c, int argc, char **argv, const struct cli_option *op
 /* Prints "milkit: error: <message>" (and the hint, if any) and returns the exit status of the code. ERR_CLOSED says
  * nothing. */
 int cli_fail(const struct cli *c, const struct err *e, const char *hint);
+/* What the command line can do about an error or a warning, to stand behind its message; "" for none. */
+const char *cli_hint_text(enum err_hint hint);
 
 /* Reads "1,2,3" or "@file" (numbers separated by commas or blanks) into a heap array. Something else there: ERR_USAGE, or
  * ERR_FORMAT in a file. */

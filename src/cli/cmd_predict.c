@@ -36,6 +36,9 @@ static bool take(mk_status status, mk_error **from, struct err *e)
     if (status == MK_OK)
         return true;
     err_set(e, codes[status], "%s", mk_error_message(*from));
+    for (int i = HINT_NONE + 1; i < HINT_COUNT; i++)
+        if (strcmp(mk_error_hint(*from), err_hint_word((enum err_hint)i)) == 0)
+            e->hint = (enum err_hint)i;
     mk_error_free(*from);
     *from = NULL;
     return false;

@@ -3,7 +3,7 @@
 #include <string.h>
 
 /* Commands that take a package and run it. */
-#define RUNNERS "run,chat,logits,eval,check,plan"
+#define RUNNERS "run,chat,logits,eval,check,plan,bench"
 
 static const struct cli_habit habits[] = {
 #define CLI_HABIT(commands, names, value, kind, text)                                                        \

@@ -94,7 +94,7 @@ int main(int argc, char **argv)
     struct cli c = {
         .program = "milkit",
         .command = NULL,
-        .log = {.stream = stderr, .level = LOG_INFO, .cancel = &cancel_requested, .n_warnings = 0},
+        .log = {.stream = stderr, .level = LOG_INFO, .cancel = &cancel_requested, .hint_text = cli_hint_text},
         .stop_signal = &cancel_requested};
     return cli_main(&c, argc, argv);
 }

@@ -83,9 +83,9 @@ static bool check_output(const struct convert_options *o, struct err *e)
     if (is_empty)
         return true;
     if (!o->replace)
-        return err_set(e, ERR_IO, "%s: exists; give another folder, or --force to replace it", o->output);
+        return err_set(e, ERR_IO, "%s: exists", o->output), err_set_hint(e, HINT_REPLACE);
     if (!path_is_folder(o->output))
-        return err_set(e, ERR_IO, "%s: exists and is no folder", o->output);
+        return err_set(e, ERR_IO, "%s: exists and is not a folder", o->output);
     if (is_inside(o->checkpoint, o->output))
         return err_set(e, ERR_USAGE, "%s: holds the checkpoint %s and can't be replaced", o->output,
                        o->checkpoint);
@@ -96,7 +96,7 @@ static bool check_output(const struct convert_options *o, struct err *e)
         has_meta = has_meta || strcmp(entries.names[i], FILE_META) == 0;
     path_list_free(&entries);
     if (!has_meta)
-        return err_set(e, ERR_IO, "%s: exists and is no package (no meta.yaml); --force does not replace it",
+        return err_set(e, ERR_IO, "%s: exists and is not a package (no meta.yaml), so it is not replaced",
                        o->output);
     return true;
 }
@@ -159,10 +159,10 @@ static void warn_about_options(const struct conversion *c)
 {
     const struct arch_model *m = c->model;
     if (m->settings.exact_norms && !m->knows_exact_norms)
-        log_warn(c->options->log, "--exact-norms changes nothing: norms of %s have one constant",
+        log_warn(c->options->log, "exact norms change nothing: norms of %s have one constant",
                  m->family->name);
     if (m->settings.exact_topk && !m->knows_exact_topk)
-        log_warn(c->options->log, "--exact-topk changes nothing: the model has no experts");
+        log_warn(c->options->log, "the exact choice of experts changes nothing: the model has no experts");
 }
 
 /* ---- parts ---- */
@@ -183,8 +183,9 @@ static bool select_item(struct convert_selection *s, const char *item, size_t n,
         if (end == item + n && i < 100)
             return s->chunks[i] = true;
     }
-    return err_set(e, ERR_USAGE, "--only: expected embeddings, ffn, chunk:N, head or meta, found '%.*s'",
-                   (int)(n < 32 ? n : 32), item);
+    err_set(e, ERR_USAGE, "parts: expected embeddings, ffn, chunk:N, head or meta, found '%.*s'",
+            (int)(n < 32 ? n : 32), item);
+    return err_set_hint(e, HINT_PARTS);
 }
 
 static bool read_selection(struct convert_selection *s, const char *only, struct err *e)
@@ -207,9 +208,11 @@ static bool check_selection(const struct conversion *c, struct err *e)
 {
     int n_chunks = c->model->settings.n_chunks;
     for (int i = n_chunks + 1; i < 100; i++) {
-        if (c->only.chunks[i])
-            return err_set(e, ERR_USAGE, "--only chunk:%d: there %s %d chunk%s", i,
-                           n_chunks == 1 ? "is" : "are", n_chunks, n_chunks == 1 ? "" : "s");
+        if (!c->only.chunks[i])
+            continue;
+        err_set(e, ERR_USAGE, "chunk:%d: there %s %d chunk%s", i, n_chunks == 1 ? "is" : "are", n_chunks,
+                n_chunks == 1 ? "" : "s");
+        return err_set_hint(e, HINT_PARTS);
     }
     return true;
 }
@@ -317,9 +320,9 @@ static void warn_about_axes(const struct conversion *c, const struct convert_par
         }
     }
     if (n > 0)
-        log_warn(c->options->log, "%s: a convolution has %lld channels; the Neural Engine takes up to %d%s",
-                 p->name, (long long)largest, AXIS_MAX,
-                 p == &c->parts[c->n_parts - 1] ? " (--split-head makes the parts smaller)" : "");
+        log_warn_hint(c->options->log, p == &c->parts[c->n_parts - 1] ? HINT_SPLIT_HEAD : HINT_NONE,
+                      "%s: a convolution has %lld channels; the Neural Engine takes up to %d", p->name,
+                      (long long)largest, AXIS_MAX);
 }
 
 static void warn_about_parts(const struct conversion *c)
@@ -330,10 +333,10 @@ static void warn_about_parts(const struct conversion *c)
         if (!p->is_wanted)
             continue;
         if (p->weight_bytes > IOS_BYTES_MAX)
-            log_warn(c->options->log, "%s: %.0f MB in one weight file; iOS loads up to about 1 GB%s%s",
-                     p->name, (double)p->weight_bytes * 1e-6,
-                     p->weight_bytes > MACOS_BYTES_MAX ? ", macOS up to about 2 GB" : "",
-                     is_chunk ? " (--chunks auto splits)" : "");
+            log_warn_hint(c->options->log, is_chunk ? HINT_CHUNKS : HINT_NONE,
+                          "%s: %.0f MB in one weight file; iOS loads up to about 1 GB%s", p->name,
+                          (double)p->weight_bytes * 1e-6,
+                          p->weight_bytes > MACOS_BYTES_MAX ? ", macOS up to about 2 GB" : "");
         warn_about_axes(c, p);
     }
 }
@@ -344,15 +347,17 @@ static void warn_about_quantization(const struct convert_options *o)
     const struct quant_spec *specs[] = {&o->embeddings, &o->ffn, &o->head};
     for (int i = 0; i < 3; i++) {
         if (specs[i]->kind == QUANT_INT8)
-            log_warn(o->log,
-                     "--quant-%s int8: the Neural Engine computes linear int8 weights wrongly; only palettes "
-                     "(--lut-%s) are right there",
-                     names[i], names[i]);
+            log_warn_hint(
+                o->log, HINT_PALETTES,
+                "%s: the Neural Engine computes linear int8 weights wrongly; only palettes are right "
+                "there",
+                names[i]);
         if (specs[i]->kind == QUANT_INT4)
-            log_warn(o->log,
-                     "--quant-%s int4: weights of int4 blocks do not compile for the Neural Engine; only "
-                     "palettes (--lut-%s) run there",
-                     names[i], names[i]);
+            log_warn_hint(
+                o->log, HINT_PALETTES,
+                "%s: weights of int4 blocks do not compile for the Neural Engine; only palettes run "
+                "there",
+                names[i]);
     }
     if (o->embeddings.kind != QUANT_NONE)
         log_warn(o->log,
@@ -526,8 +531,8 @@ static void leave_work(struct conversion *c, struct err *e)
         /* What is not finished would only fill the disk. A failure changes nothing: the next run clears, too. */
         if (why.code == ERR_IO)
             (void)clear_unfinished(c, e);
-        err_set(e, why.code, "%s; finished parts are kept (%d of %d), --resume goes on with them", why.msg,
-                n_finished, c->n_parts);
+        err_set(e, why.code, "%s; finished parts are kept (%d of %d)", why.msg, n_finished, c->n_parts);
+        err_set_hint(e, HINT_RESUME);
         out_folder_keep(c->folder);
     } else {
         out_folder_abort(c->folder);

@@ -48,7 +48,7 @@ bool against_package(struct against **out, struct model *other, const char *path
     *out = NULL;
     a->vocab_size = other->vocab_size;
     bool ok = other->context_length >= window ||
-              err_set(e, ERR_USAGE, "--against %s: windows of %lld tokens, but its context holds %lld", path,
+              err_set(e, ERR_USAGE, "%s: windows of %lld tokens, but its context holds %lld", path,
                       (long long)window, (long long)other->context_length);
     ok = ok && session_new(&a->session, other, e) && make(out, a, path, m, e);
     if (!ok)

@@ -82,7 +82,7 @@ void check_limits_choose(struct check_limits *l, const struct model *m)
     }
     choose(&l->max_difference, INFINITY);
     choose(&l->margin, MARGIN);
-    const char *precision = m->precision == PRECISION_FP16 ? " with --precision fp16" : "";
+    const char *precision = m->precision == PRECISION_FP16 ? " with fp16 precision" : "";
     if (bits == 16)
         snprintf(l->what, sizeof l->what, "fp16 weights%s", precision);
     else

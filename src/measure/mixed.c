@@ -261,12 +261,14 @@ static bool encode_text(const struct mixed *x, const char *checkpoint, struct id
     struct tokenizer *t = NULL;
     char *text = NULL;
     size_t bytes = strlen(mixed_calibration_text);
-    bool ok =
-        tokenizer_open(&t, checkpoint, e) ||
-        err_wrap(e, "mixed widths are measured on a text, for which the checkpoint's tokenizer is needed, or "
-                    "on ids (--calibration @FILE)");
-    ok = ok && (!from || x->read_text(from, &text, &bytes, TEXT_BYTES_MAX, e)) &&
-         tokenizer_encode(t, from ? text : mixed_calibration_text, bytes, true, ids, e);
+    if (!tokenizer_open(&t, checkpoint, e)) {
+        err_wrap(
+            e,
+            "mixed widths are measured on a text, for which the checkpoint's tokenizer is needed, or on ids");
+        return err_set_hint(e, HINT_CALIBRATION_IDS);
+    }
+    bool ok = (!from || x->read_text(from, &text, &bytes, TEXT_BYTES_MAX, e)) &&
+              tokenizer_encode(t, from ? text : mixed_calibration_text, bytes, true, ids, e);
     free(text);
     tokenizer_free(t);
     return ok;

@@ -20,8 +20,7 @@ static bool run_tokens(struct session *s, const struct model *m, struct log *log
     session_limit_snapshots(s, 0, 0);
     bool ok = session_feed(s, ids, 1, SESSION_INFER_ONLY, NULL, NULL, NULL, e);
     if (ok && !sampler_can_pick(session_logits(s), m->vocab_size))
-        log_warn(log,
-                 "none of the logits of the new package is a number (milkit check --layers finds where)");
+        log_warn_hint(log, HINT_CHECK_LAYERS, "none of the logits of the new package is a number");
     session_reset(s);
     ok = ok && session_feed(s, ids, (size_t)n, SESSION_CONTRACT, NULL, NULL, NULL, e);
     free(ids);
@@ -48,6 +47,6 @@ bool verify_package(void *context, const char *folder, struct err *e)
     if (ok)
         log_debug(v->log, "a batch and a token through the new package in %.2f s", clock_seconds() - start);
     else if (e->code != ERR_CANCELLED)
-        err_wrap(e, "running what was written (--no-verify leaves this out)");
+        err_wrap(e, "running what was written"), err_set_hint(e, HINT_NO_VERIFY);
     return ok;
 }

@@ -83,10 +83,11 @@ bool generate_tokens(const struct generate *g, struct ids *ids, int64_t *n_gener
         /* One poisoned number in a package spreads to all of them; any token would be made up. */
         if (!sampler_can_pick(session_logits(g->session), g->model->vocab_size))
             return err_set(
-                e, ERR_MISMATCH,
-                "after %lld tokens none of the %lld logits is a number: the package is damaged, or "
-                "its values leave the range of its types (milkit check --layers finds where)",
-                (long long)session_position(g->session), (long long)g->model->vocab_size);
+                       e, ERR_MISMATCH,
+                       "after %lld tokens none of the %lld logits is a number: the package is damaged, or "
+                       "its values leave the range of its types",
+                       (long long)session_position(g->session), (long long)g->model->vocab_size),
+                   err_set_hint(e, HINT_CHECK_LAYERS);
         int32_t id = sampler_pick(g->sampler, session_logits(g->session), ids->p, ids->n);
         if (!g->ignore_eos && package_is_eos(g->model->package, id)) {
             *end = GENERATE_STOP;

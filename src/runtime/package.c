@@ -317,10 +317,8 @@ static bool no_meta(const char *path, struct err *e)
         return false;
     if (is_checkpoint)
         return err_set(e, ERR_FORMAT,
-                       "%s: expected a package folder with meta.yaml, found a Hugging Face checkpoint (run "
-                       "milkit convert "
-                       "on it first)",
-                       path);
+                       "%s: expected a package folder with meta.yaml, found a Hugging Face checkpoint", path),
+               err_set_hint(e, HINT_CONVERT);
     return err_set(e, ERR_FORMAT, "%s: expected a package folder, found no meta.yaml in it", path);
 }
 

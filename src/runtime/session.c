@@ -464,6 +464,38 @@ bool session_sync(struct session *s, const int32_t *tokens, size_t n, struct pro
     return true;
 }
 
+/* Bytes of a state as it is held: numbers of +-1/8 .. 1. */
+static void fill_random(uint8_t *bytes, size_t n, int elem_bytes, uint32_t *random)
+{
+    for (size_t at = 0; at < n; at += (size_t)elem_bytes) {
+        *random = *random * 1664525u + 1013904223u;
+        f16 half = (f16)(0x3000u | (*random >> 16 & 0x8bffu));
+        float single = f16_to_f32(half);
+        memcpy(bytes + at, elem_bytes == 2 ? (const void *)&half : (const void *)&single, (size_t)elem_bytes);
+    }
+}
+
+void session_make_up(struct session *s, const int32_t *tokens, size_t n)
+{
+    const size_t piece = (size_t)1 << 20;
+    uint8_t *bytes = xmalloc(piece);
+    uint32_t random = 1;
+    session_reset(s);
+    for (int i = 0; i < s->states->n; i++) {
+        size_t all = backend_state_bytes(&s->states->list[i]);
+        for (size_t first = 0, part; first < all; first += part) {
+            part = all - first < piece ? all - first : piece;
+            fill_random(bytes, part, s->states->list[i].elem_bytes, &random);
+            s->model->backend->state_write(s->states, i, first, part, bytes);
+        }
+    }
+    free(bytes);
+    memcpy(s->tokens, tokens, sizeof *tokens * n);
+    s->n = (int64_t)n;
+    if (s->model->is_sequential)
+        snapshot_take(s);
+}
+
 void session_measure(struct session *s)
 {
     const struct backend *b = s->model->backend;

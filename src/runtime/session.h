@@ -48,6 +48,9 @@ void session_limit_snapshots(struct session *s, uint64_t bytes, int64_t every_to
  * unchanged. Loading forgets what the session held. Snapshots over the limit are left out. */
 bool session_save(struct session *s, const char *path, struct err *e) MUST_CHECK;
 bool session_load(struct session *s, const char *path, struct err *e) MUST_CHECK;
+/* For measuring speed behind a long context: as if tokens [n < context] had been fed, with random numbers in all states and no
+ * logits. */
+void session_make_up(struct session *s, const int32_t *tokens, size_t n);
 /* The tokens in the context, [session_position]; borrowed until the next call. */
 const int32_t *session_tokens(const struct session *s);
 bool session_has_logits(const struct session *s);

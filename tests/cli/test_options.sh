@@ -5,7 +5,7 @@ make_package "$tiny" tiny -c 64 -b 8 --format mlmodelc
 page=$SOURCE/docs/options.md
 
 # ---- every name of habits.def does what its row says, in every command of the row ----
-runners=run,chat,logits,eval,check,plan
+runners=run,chat,logits,eval,check,plan,bench
 sed '1,/\*\//d' "$SOURCE/src/cli/habits.def" | { tr '\n' ' '; echo; } | sed 's/CLI_HABIT(/\n/g' | sed "s/RUNNERS \"/\"$runners/; s/^RUNNERS/\"$runners\"/" |
     sed -n 's/^"\([^"]*\)", *"\([^"]*\)", *\([A-Z]*\), *\([A-Z]*\), .*/\1 \2 \3 \4/p' >habits.txt
 n_habits=0

@@ -9,6 +9,7 @@ ln -s nowhere dangling
 ln -s circle circle
 printf 'not a model at all\n' >garbage
 mkfifo pipe
+echo '[{"model_type": "x", "n_threads": 1, "n_prompt": 8, "n_gen": 0, "n_depth": 0, "samples_ts": [1]}]' >results.json
 echo x >locked
 chmod 000 locked
 model=package/qwen_lm_head
@@ -47,6 +48,9 @@ file   logits package -o out.st --tokens @PATH
 folder eval PATH --text text
 file   eval package --text PATH
 folder eval package --text text --tokens 8 --window 8 -q --against PATH
+folder bench PATH -p 8 -n 1 -r 1
+file   bench package -p 8 -n 1 -r 1 --compare PATH
+file   bench package -p 8 -n 1 -r 1 results.json --compare PATH
 folder tokenize PATH x
 file   tokenize package --decode @PATH
 folder template PATH
@@ -118,7 +122,8 @@ done
 for call in "convert" "pull" "pull not-a-name" "check" "run" "chat" "logits" "eval" "tokenize" "inspect" "compile" "plan" "template" \
     "convert a b" "run package" "run package -p x -f text" "run package -p" "run package -n x -p x" "logits package --tokens 1" \
     "logits package --tokens 1,x -o out.st" "logits package --tokens 999999 -o out.st" "tokenize package --decode 1,x" "eval package" \
-    "check package --tokens 1" "run package -p \"\"" "plan package --precision double" "nothing" "help nothing"; do
+    "check package --tokens 1" "bench" "bench package -p x" "bench package -p 9-1" "bench package -o text" "bench package -pg 1" "bench package -r 0" \
+    "bench results.json" "bench package -t 1- -p 8" "bench package --compare results.json -o csv" "run package -p \"\"" "plan package --precision double" "nothing" "help nothing"; do
     rm -rf out.st
     eval "\"\$MILKIT\" $call" >out.txt 2>err.txt </dev/null
     got=$?

@@ -131,5 +131,20 @@ $1
     order_of 'if (op(b, x) && op(b, x)) return op(b, x); while (op(b, x)) op(b, x);'
     order 0 "0 violations"
 fi
+if command -v python3 >/dev/null; then
+    options() {
+        expect "$1" "$2" bash "$source/tests/tree/check_options.sh" "$folder/tree"
+    }
+    put src/convert/a.c 'const char *s = "give another folder, or --force";'
+    options 1 'src/convert/a.c:1: option name in "give'
+    put src/api/a.c 'const char *s = "--only: expected a part";'
+    options 1 '1 option names'
+    put src/runtime/a.c 'const char *s = "see milkit check -h";'
+    options 1 '1 option names'
+    put src/cli/a.c 'const char *s = "--force";'
+    options 0 '0 option names'
+    put src/convert/a.c 'char c = 0x22; const char *s = "a--b, -- and \"-x\""; /* "--force" */ // "--force"'
+    options 0 '0 option names'
+fi
 echo "$n_bad surprises"
 [ "$n_bad" = 0 ]

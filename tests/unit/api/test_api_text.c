@@ -58,6 +58,15 @@ static void test_wrong_structures(void **state)
     mk_package *p;
     FAILS(mk_package_open(&p, l, "no/such/folder", NULL, e), MK_FAILED, "no/such/folder");
     assert_null(p);
+    /* A hint is a word, not an option. */
+    mk_error *hinted = NULL;
+    assert_int_equal(mk_package_open(&p, l, MILKIT_TEST_DATA "/models/qwen3-tiny", NULL, &hinted), MK_FORMAT);
+    assert_string_equal(mk_error_hint(hinted), "convert");
+    assert_null(strstr(mk_error_message(hinted), "milkit"));
+    mk_error_free(hinted);
+    FAILS(mk_convert(l, MILKIT_TEST_DATA "/models/qwen3-tiny", MILKIT_TEST_DATA, NULL, NULL, NULL, e),
+          MK_FAILED, "exists");
+    assert_string_equal(mk_error_hint(NULL), "");
     mk_package_options wrong = {.size = sizeof wrong, .precision = 9};
     FAILS(mk_package_open(&p, l, "no/such/folder", &wrong, e), MK_USAGE, "precision");
     /* Options that are not an object, and values that are not of their kind. */

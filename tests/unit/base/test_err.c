@@ -25,6 +25,27 @@ static void test_wrap_keeps_code(void **state)
     assert_string_equal(e.msg, "layer 7: too long");
 }
 
+/* Words and numbers go together, a prefix keeps the hint, and a new error has none. */
+static void test_hints(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    assert_null(err_hint_word(HINT_NONE));
+    assert_string_equal(err_hint_word(HINT_REPLACE), "force");
+    for (int i = HINT_NONE + 1; i < HINT_COUNT; i++) {
+        assert_non_null(err_hint_word((enum err_hint)i));
+        assert_null(strstr(err_hint_word((enum err_hint)i), "--"));
+    }
+    err_set(&e, ERR_IO, "exists");
+    assert_false(err_set_hint(&e, HINT_REPLACE));
+    assert_false(err_set_hint(NULL, HINT_REPLACE));
+    err_wrap(&e, "folder");
+    assert_int_equal(e.hint, HINT_REPLACE);
+    assert_string_equal(e.msg, "folder: exists");
+    err_set(&e, ERR_FORMAT, "another");
+    assert_int_equal(e.hint, HINT_NONE);
+}
+
 static void test_message_as_its_own_argument(void **state)
 {
     (void)state;
@@ -126,6 +147,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_set),
         cmocka_unit_test(test_wrap_keeps_code),
+        cmocka_unit_test(test_hints),
         cmocka_unit_test(test_message_as_its_own_argument),
         cmocka_unit_test(test_long_messages_are_cut),
         cmocka_unit_test(test_cut_respects_utf8),

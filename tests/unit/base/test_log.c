@@ -43,6 +43,25 @@ static void test_levels(void **state)
     assert_int_equal(silent.n_warnings, 1);
 }
 
+static const char *as_option(enum err_hint hint)
+{
+    return hint == HINT_REPLACE ? " (--replace)" : "";
+}
+
+/* The owner of the stream words a hint; without that the message stands alone. */
+static void test_hint(void **state)
+{
+    (void)state;
+    struct log l = open_log(LOG_WARN);
+    log_warn_hint(&l, HINT_REPLACE, "n %d", 1);
+    l.hint_text = as_option;
+    log_warn_hint(&l, HINT_REPLACE, "n %d", 2);
+    log_warn_hint(&l, HINT_NONE, "n %d", 3);
+    assert_int_equal(l.n_warnings, 3);
+    expect_and_close(&l, "milkit: warning: n 1\nmilkit: warning: n 2 (--replace)\nmilkit: warning: n 3\n");
+    log_warn_hint(NULL, HINT_REPLACE, "x");
+}
+
 static void test_control_characters(void **state)
 {
     (void)state;
@@ -120,8 +139,11 @@ static void test_clock(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_levels),    cmocka_unit_test(test_control_characters),
-        cmocka_unit_test(test_cancelled), cmocka_unit_test(test_progress),
+        cmocka_unit_test(test_levels),
+        cmocka_unit_test(test_hint),
+        cmocka_unit_test(test_control_characters),
+        cmocka_unit_test(test_cancelled),
+        cmocka_unit_test(test_progress),
         cmocka_unit_test(test_clock),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
