@@ -220,9 +220,10 @@ bool checkpoint_source_open(struct checkpoint_source **out, const char *path, co
     if (file)
         ok = make_folder(o, file, overrides, e) || checkpoint_source_fail(&o->s, e);
     else if (overrides)
-        ok = err_set(e, ERR_USAGE,
-                     "--config: replaces keys of what a GGUF file says; %s is a folder with a config.json",
-                     path);
+        ok = err_set(
+            e, ERR_USAGE,
+            "a configuration replaces keys of what a GGUF file says; %s is a folder with a config.json",
+            path);
     free(inside);
     if (ok)
         *out = &o->s;

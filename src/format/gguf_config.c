@@ -88,7 +88,7 @@ static bool put_frequencies(cJSON *config, struct gguf_model *m, double theta, s
     return err_set(
         e, ERR_UNSUPPORTED,
         "%s: tensor rope_freqs.weight: its numbers are not those of Llama 3's scaling with any factor and "
-        "length; give rope_scaling by --config",
+        "length; a configuration beside the file can give rope_scaling",
         t->file);
 }
 

@@ -54,7 +54,7 @@ cp "$gguf/ok.gguf" model-without-suffix
 refuses 3 "key general.architecture: milkit reads" convert "$gguf/blocks.gguf" -o package
 shows "llama.block_count: 1" model-without-suffix
 refuses 1 "nothing.gguf" convert nothing.gguf -o package
-refuses 2 "--config: replaces keys of what a GGUF file says" convert "$DATA/models/qwen3-gqa8" --config out.json -o package
+refuses 2 "a configuration replaces keys of what a GGUF file says" convert "$DATA/models/qwen3-gqa8" --config out.json -o package
 
 # What was made for a file is gone with the command.
 [ -z "$(ls -A "$TMPDIR")" ] || fail "left behind: $(ls -A "$TMPDIR")"
