@@ -230,6 +230,7 @@ static bool read_sampling(const struct convert_options *o, struct meta *meta, st
     if (path_exists(path)) {
         ok = sampling_read_json_file(&config, path, e);
         sampling_read(&meta->sampling, config, path, warn, o->log);
+        sampling_read_stops(config, path, NULL, warn, o->log);
         sampling_put_unused(config, &unused);
         if (unused.n > 0)
             log_warn(o->log, "%s: not used, here and in packages: %s", path, unused.p);
@@ -238,6 +239,16 @@ static bool read_sampling(const struct convert_options *o, struct meta *meta, st
     cJSON_Delete(config);
     free(path);
     return ok;
+}
+
+/* Ids that a package can't use, of config.json. */
+static void warn_of_stops(const struct convert_options *o, const struct config *c)
+{
+    char *text = xasprintf("%s: text_config", c->path);
+    sampling_read_stops(c->top, c->path, NULL, warn, o->log);
+    if (c->text != c->top)
+        sampling_read_stops(c->text, text, NULL, warn, o->log);
+    free(text);
 }
 
 static char *compiled_name(char *name)
@@ -316,6 +327,7 @@ bool convert_write_meta(const struct convert_options *o, const struct arch_model
     m->family->fill_meta(m, meta);
     bool ok = read_sampling(o, meta, e);
     if (ok) {
+        warn_of_stops(o, &m->config);
         meta_write(meta, &b);
         ok = !b.failed || err_set(e, ERR_LIMIT, "%s: too large", path);
         ok = ok && file_write(path, b.p, b.n, e);

@@ -196,6 +196,34 @@ void sampling_read(struct recommended_sampling *s, const cJSON *object, const ch
         read_bad_words(&r, item);
 }
 
+/* -1 is how some write that there is none. */
+static bool is_id_or_none(const cJSON *item)
+{
+    return is_integer(item, -1, INT32_MAX);
+}
+
+void sampling_read_stops(const cJSON *object, const char *where, void (*add)(void *context, int32_t id),
+                         sampling_warn_fn warn, void *context)
+{
+    static const char *const single[] = {"bos_token_id", "pad_token_id"};
+    const struct reader r = {NULL, where, warn, context};
+    const cJSON *stops = present(object, "eos_token_id", NULL), *bad = NULL;
+    const cJSON *first = cJSON_IsArray(stops) ? stops->child : stops;
+    for (const cJSON *item = first; item; item = item == stops ? NULL : item->next) {
+        if (!is_id_or_none(item))
+            bad = bad ? bad : item;
+        else if (add && item->valuedouble >= 0)
+            add(context, (int32_t)item->valuedouble);
+    }
+    if (bad)
+        leave_out(&r, "eos_token_id", "a token id or a list of token ids", bad);
+    for (size_t i = 0; i < sizeof single / sizeof single[0]; i++) {
+        const cJSON *item = present(object, single[i], NULL);
+        if (item && !is_id_or_none(item))
+            leave_out(&r, single[i], "a token id", item);
+    }
+}
+
 bool sampling_knows(const char *key)
 {
     static const char *const others[] = {"top_k", "topK", "do_sample", "suppress_tokens", "bad_words_ids"};

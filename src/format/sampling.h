@@ -41,6 +41,11 @@ void sampling_fini(struct recommended_sampling *s);
 /* Reads the keys of an object into s, which sampling_init made; where: for messages. */
 void sampling_read(struct recommended_sampling *s, const cJSON *object, const char *where,
                    sampling_warn_fn warn, void *context);
+/* The ids that end a text, of a generation_config.json or config.json (or a part of it): eos_token_id, one id or a list;
+ * null and -1 are none. What is anything else, there or in bos_token_id and pad_token_id, gets a sentence. add may be
+ * NULL. */
+void sampling_read_stops(const cJSON *object, const char *where, void (*add)(void *context, int32_t id),
+                         sampling_warn_fn warn, void *context);
 /* Is it a key that sampling_read reads? */
 bool sampling_knows(const char *key);
 /* A generation_config.json. NaN and infinities, which Python writes into JSON, are read as numbers out of any range. */

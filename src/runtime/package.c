@@ -206,28 +206,14 @@ static bool find_parts(struct package *p, struct err *e)
 
 /* ---- stop ids and sampling ---- */
 
-/* Ids beyond the range of tokens stop nothing. Real models have a handful; the limit keeps a hostile list short. */
-static void add_eos(struct package *p, double number)
+/* Real models have a handful; the limit keeps a hostile list short. */
+static void add_eos(void *context, int32_t id)
 {
-    if (!(number >= 0 && number <= INT32_MAX) || p->n_eos == EOS_MAX)
-        return;
-    int32_t id = (int32_t)number;
-    if (package_is_eos(p, id))
+    struct package *p = context;
+    if (id < 0 || p->n_eos == EOS_MAX || package_is_eos(p, id)) /* -1: no such token */
         return;
     p->eos = xrealloc(p->eos, sizeof *p->eos * (size_t)(p->n_eos + 1));
     p->eos[p->n_eos++] = id;
-}
-
-/* One id or a list; anything else is left alone (null is common). */
-static void add_eos_json(struct package *p, const cJSON *object)
-{
-    const cJSON *item = json_get(object, "eos_token_id");
-    if (cJSON_IsNumber(item))
-        add_eos(p, item->valuedouble);
-    if (cJSON_IsArray(item))
-        for (const cJSON *i = item->child; i; i = i->next)
-            if (cJSON_IsNumber(i))
-                add_eos(p, i->valuedouble);
 }
 
 static bool read_optional_json(const struct package *p, const char *name, cJSON **out, struct err *e)
@@ -257,6 +243,13 @@ static void add_warning(void *context, const char *sentence)
     struct package *p = context;
     p->warnings = xrealloc(p->warnings, sizeof *p->warnings * (size_t)(p->n_warnings + 1));
     p->warnings[p->n_warnings++] = xstrdup(sentence);
+}
+
+static void read_stops(struct package *p, const cJSON *object, const char *name)
+{
+    char *where = path_join(p->path, name);
+    sampling_read_stops(object, where, add_eos, add_warning, p);
+    free(where);
 }
 
 /* As in transformers, a bad word that is a stop id alone is none: an answer must be able to end. */
@@ -294,9 +287,9 @@ static bool read_configs(struct package *p, struct err *e)
     bool ok = false;
     if (!read_generation_config(p, &generation, e) || !read_optional_json(p, "config.json", &config, e))
         goto done;
-    add_eos_json(p, generation);
-    add_eos_json(p, config);
-    add_eos_json(p, json_get(config, "text_config"));
+    read_stops(p, generation, "generation_config.json");
+    read_stops(p, config, "config.json");
+    read_stops(p, json_get(config, "text_config"), "config.json: text_config");
     take_sampling(p, generation);
     ok = true;
 done:
@@ -456,14 +449,14 @@ void package_add_tokenizer_eos(struct package *p, const struct tokenizer *t)
         if (cJSON_IsObject(item)) /* an added token written out: {"content": "...", ...} */
             item = json_get(item, "content");
         if (cJSON_IsString(item))
-            add_eos(p, (double)tokenizer_id(t, item->valuestring));
+            add_eos(p, tokenizer_id(t, item->valuestring));
         cJSON_Delete(config);
     }
 }
 
 void package_add_stop(struct package *p, int32_t id)
 {
-    add_eos(p, (double)id);
+    add_eos(p, id);
 }
 
 bool package_is_eos(const struct package *p, int32_t id)

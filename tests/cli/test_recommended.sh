@@ -22,6 +22,33 @@ for command in "run bad -p Hello -n 3 --ids" "run bad -p Hello -n 3 --ids --gree
     grep -q warning err.txt && fail "$command: $(head -1 err.txt)"
 done
 
+# ---- ids of special tokens that are none: said by convert and by readers, and the others stop ----
+for value in '"x"' '{}' true 1.5 4294967296 -2 '["x"]' '[1, [2]]' '[1, null]'; do
+    for key in eos_token_id bos_token_id pad_token_id; do
+        generation "{\"$key\": $value}"
+        expect_stderr 0 "generation_config.json: $key: expected" "$MILKIT" convert $tiny_copy -o stops --force -c 64 -b 8 --no-verify
+        [ "$(grep -c warning err.txt)" -eq 1 ] || fail "$key $value: $(cat err.txt)"
+    done
+    generation "{\"eos_token_id\": $value}"
+    cp checkpoint/generation_config.json stops/
+    expect_stderr 0 "stops/generation_config.json: eos_token_id: expected a token id" "$MILKIT" run stops --tokens 5 -n 3 --ids --greedy
+done
+generation '{}'
+sed 's/"eos_token_id": *[0-9]*/"eos_token_id": "x"/' "$tiny/config.json" >checkpoint/config.json
+expect_stderr 0 "checkpoint/config.json: eos_token_id: expected" "$MILKIT" convert $tiny_copy -o stops --force -c 64 -b 8 --no-verify
+cp "$tiny/config.json" checkpoint/config.json
+first=$("$MILKIT" run bad --tokens 5 -n 1 --ids --greedy 2>err.txt)
+for value in null -1 '[]' "[$first, -1]" "$first"; do # no stop, or one that comes at once
+    generation "{\"eos_token_id\": $value, \"bos_token_id\": null, \"pad_token_id\": -1}"
+    expect 0 "" "$MILKIT" convert $tiny_copy -o stops --force -c 64 -b 8 --no-verify
+    grep -q warning err.txt && fail "$value: $(cat err.txt)"
+done
+generation "{\"eos_token_id\": [\"x\", $first]}"
+cp checkpoint/generation_config.json stops/
+expect 0 "" "$MILKIT" run stops --tokens 5 -n 3 --ids --greedy
+[ "$(tr ',' '\n' <out.txt | wc -l)" -eq 1 ] || fail "a good id beside a bad one does not stop: $(cat out.txt)"
+cp bad/generation_config.json checkpoint/
+
 # ---- a package of somebody else's with such values: a warning each, and it runs ----
 for value in "temperature: -1" "top_p: 0" "top_p: 1.5" "temperature: 150" "top_k: many" "min_p: .nan" "suppress_tokens: 3"; do
     cp -r bad other
