@@ -79,6 +79,7 @@ mk_status mk_model_open(mk_model **out, mk_library *library, const char *path,
     bool ok = api_precision(o.precision, &shared.precision, &e) && backend_find(&m->backend, NULL, &e) &&
               m->backend->open(&m->shared, &shared, &e) && mil_model_open(&m->mil, path, 0, &e);
     if (ok) {
+        m->backend->add_program(m->shared, m->mil);
         *out = m;
         m = NULL;
     }
@@ -276,12 +277,12 @@ static struct shaped_plan *find_plan(mk_function *f, const int64_t *key, size_t 
     return NULL;
 }
 
-/* Under the mutex: the one used longest ago leaves the list; it dies with its last user. */
-static void trim_plans(mk_function *f)
+/* Under the mutex: those used longest ago leave the list, until n are left; each dies with its last user. */
+static void trim_plans(mk_function *f, int n_left)
 {
     int n = 0;
     struct shaped_plan **at = &f->plans;
-    while (*at && ++n <= PLANS_MAX)
+    while (*at && ++n <= n_left)
         at = &(*at)->next;
     while (*at) {
         struct shaped_plan *p = *at;
@@ -310,6 +311,11 @@ static bool plan_get(mk_function *f, const mk_tensor *const *tensors, struct sha
         const struct backend_source source = {.mil = m->mil, .path = m->path};
         struct backend_function *plan;
         ok = m->backend->function_open(&plan, m->shared, &source, f->mil->name, shapes, n_shapes, e);
+        if (!ok && e->code == ERR_LIMIT && f->plans) { /* those of other shapes make room */
+            *e = (struct err){0};
+            trim_plans(f, 0);
+            ok = m->backend->function_open(&plan, m->shared, &source, f->mil->name, shapes, n_shapes, e);
+        }
         if (ok) {
             p = xcalloc(1, sizeof *p);
             p->plan = plan;
@@ -323,7 +329,7 @@ static bool plan_get(mk_function *f, const mk_tensor *const *tensors, struct sha
     }
     if (p) {
         p->n_users++;
-        trim_plans(f);
+        trim_plans(f, PLANS_MAX);
         *out = p;
     }
     pthread_mutex_unlock(&f->mutex);

@@ -103,10 +103,16 @@ static bool plan_model(struct cli *c, const char *path, const char *function, co
     struct backend_options options = {.stop = &stop};
     struct backend_package *shared = NULL;
     struct listing l = {.json = json};
+    struct backend_function **made = NULL; /* all live to the end: so they cost what the package may */
+    int n_made = 0;
     bool ok = package_precision(o->precision, &options.precision, e) &&
               backend_find(&l.backend, "engine", e) && l.backend->open(&shared, &options, e) &&
               mil_model_open(&m, path, 0, e),
          found = false;
+    if (ok) {
+        l.backend->add_program(shared, m);
+        made = xcalloc((size_t)m->program->n_functions + 1, sizeof *made);
+    }
     if (ok && json)
         begin_json(json, path, shared->device, 0, o->precision);
     for (int i = 0; ok && i < m->program->n_functions; i++) {
@@ -114,7 +120,6 @@ static bool plan_model(struct cli *c, const char *path, const char *function, co
         const struct mil_function_description *d = mil_function_description_find(m, f->name);
         const struct backend_source source = {.mil = m, .path = path};
         struct backend_shape shapes[16];
-        struct backend_function *made = NULL;
         int n = 0;
         if (function && strcmp(function, f->name) != 0)
             continue;
@@ -127,13 +132,15 @@ static bool plan_model(struct cli *c, const char *path, const char *function, co
             shapes[n] = (struct backend_shape){.input = in->name, .rank = in->rank};
             memcpy(shapes[n++].dims, in->shape, sizeof(int64_t) * (size_t)in->rank);
         }
-        ok = l.backend->function_open(&made, shared, &source, f->name, shapes, n, e);
+        ok = l.backend->function_open(&made[n_made], shared, &source, f->name, shapes, n, e);
         if (ok)
-            list_plan(&l, "", 0, 0, made, NULL);
-        l.backend->function_close(made);
+            list_plan(&l, "", 0, 0, made[n_made++], NULL);
     }
     if (ok && !found)
         ok = err_set(e, ERR_USAGE, "%s: no function %s", path, function ? function : "at all");
+    for (int i = 0; i < n_made; i++)
+        l.backend->function_close(made[i]);
+    free(made);
     mil_model_close(m);
     if (shared)
         l.backend->close(shared);

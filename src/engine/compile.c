@@ -1,9 +1,7 @@
 /* Compilation of a function (engine_plan_new): each op or fused pattern, in the program's order, becomes values,
  * views and steps; what it is given and what it gives become ports. */
-#include <stdlib.h>
 #include <string.h>
 #include "engine/compiler.h"
-#include "format/blob.h"
 
 /* The most elements of one tensor: sums of sizes over all steps stay far from the end of 64 bits. */
 #define ELEMS_MAX ((int64_t)1 << 36)
@@ -14,7 +12,7 @@
 static bool results_are_known(struct compiler *c, const struct mil_op *op, bool *empty)
 {
     const struct mil_type **found = ARENA_ARRAY(c->scratch, const struct mil_type *, op->n_outputs + 1);
-    if (!mil_infer_op(op, c->g.types, found, c->scratch, c->e))
+    if (!mil_infer_op(op, c->g.types, c->known, found, c->scratch, c->e))
         return false;
     *empty = op->n_outputs > 0;
     for (int k = 0; k < op->n_outputs; k++) {
@@ -262,21 +260,6 @@ static bool input_types(struct compiler *c, const struct mil_function *f, const 
     return true;
 }
 
-bool engine_limits_of(const struct mil_model *m, struct engine_limits *out, struct err *e)
-{
-    const char *text = getenv("MILKIT_LIMIT");
-    char *end = NULL;
-    double factor = text ? strtod(text, &end) : 1, bytes = 0;
-    if (text && (end == text || *end || !(factor >= 1) || factor > 1e6))
-        return err_set(e, ERR_USAGE, "MILKIT_LIMIT: expected a number from 1 to 1000000, found '%s'", text);
-    for (int i = 0; m && i < m->n_files; i++)
-        bytes += (double)m->files[i]->map->bytes;
-    double memory = (0x1p32 + 64 * bytes) * factor, work = (0x1p40 + 0x1p20 * bytes) * factor;
-    out->memory = memory < 0x1p63 ? (uint64_t)memory : UINT64_MAX;
-    out->work = work < 0x1p63 ? (uint64_t)work : UINT64_MAX;
-    return true;
-}
-
 static double step_work(const struct step *s)
 {
     double most = s->work;
@@ -288,7 +271,7 @@ static double step_work(const struct step *s)
 }
 
 /* Adds up what a run will cost, and compares with the limits before anybody spends it. */
-static bool check_costs(struct compiler *c, const struct engine_limits *limits)
+static bool check_costs(struct compiler *c)
 {
     struct engine_plan *p = c->plan;
     double bytes = (double)p->memory + (double)p->arena_bytes + (double)p->scratch_bytes;
@@ -298,18 +281,22 @@ static bool check_costs(struct compiler *c, const struct engine_limits *limits)
     }
     for (int i = 0; i < p->n_inputs; i++)
         bytes += 4.0 * (double)p->inputs[i].n_elems;
-    for (int i = 0; i < p->n_states; i++)
-        if (p->states[i].is_used)
-            bytes += (p->states[i].repr == REPR_F16 ? 2.0 : 4.0) * (double)p->states[i].n_elems;
-    if (bytes > (double)limits->memory)
-        return err_set(c->e, ERR_LIMIT,
-                       "function %s: needs %.0f MB of memory, the limit is %.0f MB (" LIMIT_HINT ")",
-                       p->function, bytes * 1e-6, (double)limits->memory * 1e-6);
-    if (p->work > (double)limits->work)
-        return err_set(c->e, ERR_LIMIT,
-                       "function %s: needs %.3g operations, the limit is %.3g (" LIMIT_HINT ")", p->function,
-                       p->work, (double)limits->work);
-    p->memory = (uint64_t)bytes;
+    p->memory = bytes < 0x1p63 ? (uint64_t)bytes : UINT64_MAX;
+    return budget_take(c->budget, p, c->e);
+}
+
+/* The limits of a plan without a budget. */
+static bool own_budget(const struct mil_model *m, const struct engine_options *options,
+                       struct engine_budget **out, struct err *e)
+{
+    struct engine_limits limits;
+    if (!engine_limits_of(m, &limits, e))
+        return false;
+    if (options && options->limits.memory)
+        limits.memory = options->limits.memory;
+    if (options && options->limits.work)
+        limits.work = options->limits.work;
+    *out = engine_budget_new(limits);
     return true;
 }
 
@@ -320,6 +307,7 @@ bool engine_plan_new(struct engine_plan **out, const struct mil_model *m, const 
     struct compiler c = {.model = m, .e = e};
     const struct mil_function *f = mil_function_find(m, function);
     struct engine_state_forms *own_forms = NULL;
+    struct engine_budget *own = NULL;
     const char *why = "";
     bool ok = false;
     *out = NULL;
@@ -338,17 +326,15 @@ bool engine_plan_new(struct engine_plan **out, const struct mil_model *m, const 
         err_set(e, ERR_USAGE, "%s", why);
         goto done;
     }
-    struct engine_limits limits;
-    if (!engine_limits_of(m, &limits, e))
+    bool has_budget = options && options->budget;
+    if (!has_budget && !own_budget(m, options, &own, e))
         goto done;
-    if (options && options->limits.memory)
-        limits.memory = options->limits.memory;
-    if (options && options->limits.work)
-        limits.work = options->limits.work;
-    c.plan->memory_max = limits.memory;
+    c.budget = has_budget ? options->budget : own;
     const struct mil_type **inputs = ARENA_ARRAY(c.arena, const struct mil_type *, f->n_inputs + 1);
     const struct mil_type **types = ARENA_ARRAY(c.arena, const struct mil_type *, f->n_vars + 1);
-    if (!input_types(&c, f, shapes, n_shapes, inputs) || !mil_infer_function(f, inputs, types, c.arena, e))
+    c.known = mil_known_ints_new(f->n_vars, c.scratch);
+    if (!input_types(&c, f, shapes, n_shapes, inputs) ||
+        !mil_infer_function(f, inputs, types, c.known, c.arena, e))
         goto done;
     if (!options || !options->state_forms) {
         own_forms = engine_state_forms_new();
@@ -378,7 +364,7 @@ bool engine_plan_new(struct engine_plan **out, const struct mil_model *m, const 
     if (!compile_outputs(&c))
         goto done;
     group_linear(&c);
-    if (!plan_memory(&c) || !check_costs(&c, &limits))
+    if (!plan_memory(&c) || !check_costs(&c))
         goto done;
     struct engine_plan *p = c.plan;
     p->steps = xrealloc(p->steps, sizeof *p->steps * ((size_t)p->n_steps + 1));
@@ -395,6 +381,7 @@ done:
     if (!ok)
         engine_plan_free(c.plan);
     engine_state_forms_free(own_forms);
+    engine_budget_free(own);
     arena_free(c.scratch);
     if (!ok)
         err_wrap(e, "%s", m->path ? m->path : "model");

@@ -17,6 +17,8 @@ struct compiler {
     struct graph g;
     struct value *values;            /* [n_vars], storage -1: not emitted */
     const struct mil_value **consts; /* [n_vars]: compile-time value of a const op's output, else NULL */
+    struct mil_known_ints *known;    /* by the graph's types */
+    struct engine_budget *budget;
     bool float32_states;
     const struct engine_state_forms *state_forms;
     int n_matches;                      /* so far, by their numbers */
@@ -74,6 +76,14 @@ bool emit_step(struct compiler *c, const struct mil_op *op, const char *name, st
 
 /* Counts memory that the plan is about to take; false: over the limit. */
 bool compile_take_memory(struct compiler *c, int64_t n, int64_t bytes);
+/* For loops over the elements of constants, i counting them: false (with the error) when the work should stop. */
+bool compile_goes_on(struct compiler *c, int64_t i);
+/* The first n elements of a constant as floats; likewise. */
+bool compile_floats(struct compiler *c, float *dst, const struct mil_value *v, int64_t n);
+/* budget.c: bytes that plans have taken (before: of the others) and may take; a finished plan's costs are checked and
+ * taken (ERR_LIMIT). */
+void budget_memory(struct engine_budget *b, double *taken, double *most);
+bool budget_take(struct engine_budget *b, struct engine_plan *p, struct err *e) MUST_CHECK;
 /* Is there room for n more steps? For ops that make as many as they have operands; others make a few. */
 bool compile_take_steps(struct compiler *c, int n);
 bool compile_fail(struct compiler *c, enum err_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);

@@ -30,11 +30,29 @@ bool compile_fail(struct compiler *c, enum err_code code, const char *fmt, ...)
 bool compile_take_memory(struct compiler *c, int64_t n, int64_t bytes)
 {
     struct engine_plan *p = c->plan;
-    double total = (double)p->memory + (double)n * (double)bytes;
-    if (total > (double)p->memory_max)
-        return compile_fail(c, ERR_LIMIT, "needs %.0f MB of memory, the limit is %.0f MB (" LIMIT_HINT ")",
-                            total * 1e-6, (double)p->memory_max * 1e-6);
+    double taken, most;
+    budget_memory(c->budget, &taken, &most);
+    double total = taken + (double)p->memory + (double)n * (double)bytes;
+    if (total > most)
+        return compile_fail(c, ERR_LIMIT, "needs %.0f MB of memory%s, the limit is %.0f MB (" LIMIT_HINT ")",
+                            total * 1e-6, taken > 0 ? " beside the functions before it" : "", most * 1e-6);
     p->memory += (uint64_t)n * (uint64_t)bytes;
+    return true;
+}
+
+bool compile_goes_on(struct compiler *c, int64_t i)
+{
+    return (i & 0xffff) != 0xffff || !stop_requested(c->plan->stop) || stop_error(c->plan->stop, c->e);
+}
+
+bool compile_floats(struct compiler *c, float *dst, const struct mil_value *v, int64_t n)
+{
+    const int64_t at_a_time = 0x10000;
+    for (int64_t i = 0; i < n; i += at_a_time) {
+        mil_value_floats(dst + i, v, i, n - i < at_a_time ? n - i : at_a_time);
+        if (!compile_goes_on(c, i + at_a_time - 1))
+            return false;
+    }
     return true;
 }
 
@@ -303,6 +321,8 @@ bool const_value(struct compiler *c, const struct mil_value *v, enum repr repr, 
             } else {
                 for (int64_t i = 0; i < v->n_elems; i++) {
                     double d = mil_value_element(v, i);
+                    if (!compile_goes_on(c, i))
+                        return false;
                     if (repr == REPR_F32)
                         ((float *)data)[i] = (float)d;
                     else
@@ -382,7 +402,7 @@ bool arg_ints(struct compiler *c, const struct mil_op *op, const char *name, int
     const struct mil_value *v = arg_const(c, op, name);
     *n = 0;
     if (!v && mil_arg_find(op, name)) { /* from shapes alone, else not before the run */
-        if (!mil_infer_ints(op, name, c->g.types, dst, n_max, n))
+        if (!mil_infer_ints(op, name, c->g.types, c->known, dst, n_max, n))
             return compile_fail(c, ERR_UNSUPPORTED, "argument %s is not known before the run", name);
         for (int i = 0; i < *n; i++)
             if (dst[i] == MIL_INT_UNKNOWN)

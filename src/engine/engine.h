@@ -43,10 +43,22 @@ struct engine_limits {
 /* Those of 0. m NULL: a model without weights. ERR_USAGE: what the environment says is no such number. */
 bool engine_limits_of(const struct mil_model *m, struct engine_limits *out, struct err *e) MUST_CHECK;
 
+/* The limits of several plans together, as of a package: each new plan takes what it costs, states of one name once. A
+ * plan that would go beyond them is ERR_LIMIT. May be shared by threads. */
+struct engine_budget;
+struct engine_budget *engine_budget_new(struct engine_limits limits);
+/* As much more as m's weight files allow by the rule of engine_limits. */
+void engine_budget_add(struct engine_budget *b, const struct mil_model *m);
+void engine_budget_free(struct engine_budget *b); /* accepts NULL */
+struct engine_plan;
+/* The plan is about to be freed: others may have what it took, but for the states. */
+void engine_budget_give_back(struct engine_budget *b, const struct engine_plan *p);
+
 struct engine_options {
     const struct kernels *kernels; /* NULL: kernel_select */
     struct engine_limits limits;
-    const struct stop *stop; /* asked while planning and running; may be NULL, outlives the plan */
+    struct engine_budget *budget; /* instead of limits of the plan's own; may be NULL */
+    const struct stop *stop;      /* asked while planning and running; may be NULL, outlives the plan */
     enum engine_precision precision;
     const struct engine_state_forms
         *state_forms; /* of all models that share states; NULL: of this model's functions */
@@ -71,7 +83,6 @@ struct engine_port {
 };
 
 /* A plan is immutable, borrows the model (weights stay mapped) and may be shared by runs and threads. */
-struct engine_plan;
 bool engine_plan_new(struct engine_plan **out, const struct mil_model *m, const char *function,
                      const struct engine_shape *shapes, int n_shapes, const struct engine_options *options,
                      struct err *e) MUST_CHECK;

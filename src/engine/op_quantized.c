@@ -43,15 +43,24 @@ const struct mil_op *constexpr_of(const struct compiler *c, const struct mil_var
 
 static bool eval_op(struct compiler *c, const struct mil_op *op, int i_output, struct dense *out, int depth);
 
+/* An axis `times` times as long. */
+static bool longer_axis(struct compiler *c, int64_t dim, int64_t times, int64_t *out)
+{
+    return !__builtin_mul_overflow(dim, times, out) ||
+           compile_fail(c, ERR_LIMIT, "a weight of more than %lld elements", (long long)DENSE_ELEMS_MAX);
+}
+
 static bool dense_new(struct compiler *c, struct dense *d, int rank, const int64_t *dims)
 {
+    int64_t extent = 1; /* without the axes of 0: products of any axes stay below it */
     d->rank = rank;
     d->n_elems = 1;
     for (int i = 0; i < rank; i++) {
         d->dims[i] = dims[i];
-        if (dims[i] < 0 || (dims[i] > 0 && d->n_elems > DENSE_ELEMS_MAX / dims[i]))
+        if (dims[i] < 0 || (dims[i] > 0 && extent > DENSE_ELEMS_MAX / dims[i]))
             return compile_fail(c, ERR_LIMIT, "a weight of more than %lld elements",
                                 (long long)DENSE_ELEMS_MAX);
+        extent *= dims[i] > 0 ? dims[i] : 1;
         d->n_elems *= dims[i];
     }
     d->p = NULL;
@@ -76,8 +85,7 @@ static bool eval(struct compiler *c, const struct mil_op *op, const char *name, 
             return compile_fail(c, ERR_FORMAT, "%s is not a tensor", name);
         if (!dense_new(c, out, v->type->rank, v->type->dims))
             return false;
-        mil_value_floats(out->p, v, 0, out->n_elems);
-        return true;
+        return compile_floats(c, out->p, v, out->n_elems);
     }
     const struct mil_op *inner = constexpr_of(c, b->var);
     if (!inner)
@@ -161,7 +169,8 @@ static bool look_up(struct compiler *c, const struct mil_op *op, const struct in
     if (entries < 1 || vector < 1 || (vector > 1 && (axis < 0 || axis >= x->rank)))
         return compile_fail(c, ERR_FORMAT, "a lut that does not fit its indices");
     for (int k = 0; k < x->rank; k++)
-        dims[k] = x->dims[k] * (vector > 1 && k == axis ? vector : 1);
+        if (!longer_axis(c, x->dims[k], vector > 1 && k == axis ? vector : 1, &dims[k]))
+            return false;
     if (!dense_new(c, out, x->rank, dims))
         return false;
     int64_t inner = 1; /* elements behind the vector axis */
@@ -169,6 +178,8 @@ static bool look_up(struct compiler *c, const struct mil_op *op, const struct in
         inner *= x->dims[k];
     for (int64_t i = 0; i < x->n_elems; i++) {
         double index = x->stored ? mil_value_element(x->stored, i) : (double)x->dense[i];
+        if (!compile_goes_on(c, i))
+            return false;
         if (!(index >= 0 && index < (double)entries))
             return compile_fail(c, ERR_FORMAT, "index %g into a table of %lld", index, (long long)entries);
         int64_t group = group_of(i, x->rank, x->dims, lut->dims);
@@ -206,8 +217,11 @@ static bool eval_lut(struct compiler *c, const struct mil_op *op, struct dense *
     if ((int64_t)indices->bytes < (out->n_elems * bits + 7) / 8)
         return compile_fail(c, ERR_FORMAT, "%zu bytes of indices for %lld elements of %d bits",
                             indices->bytes, (long long)out->n_elems, bits);
-    for (int64_t i = 0; i < out->n_elems; i++)
+    for (int64_t i = 0; i < out->n_elems; i++) {
+        if (!compile_goes_on(c, i))
+            return false;
         out->p[i] = lut.p[packed_bits(indices->data, i, bits)];
+    }
     return true;
 }
 
@@ -225,6 +239,8 @@ static bool scale_blocks(struct compiler *c, const struct mil_op *op, const stru
         return false;
     for (int64_t i = 0; i < data->n_elems; i++) {
         int64_t g = group_of(i, data->rank, data->dims, scale.dims);
+        if (!compile_goes_on(c, i))
+            return false;
         out->p[i] = scale.p[g] * (data->p[i] - (has_offset ? offset.p[g] : 0));
     }
     return true;
@@ -256,6 +272,8 @@ static bool eval_affine(struct compiler *c, const struct mil_op *op, struct dens
     for (int64_t i = 0; i < data.n_elems; i++) {
         int64_t at = i / inner % data.dims[axis];
         float z = has_zero ? zero.p[zero.n_elems == 1 ? 0 : at] : 0;
+        if (!compile_goes_on(c, i))
+            return false;
         out->p[i] = scale.p[scale.n_elems == 1 ? 0 : at] * (data.p[i] - z);
     }
     return true;
@@ -270,6 +288,8 @@ static bool scatter(struct compiler *c, const struct dense *mask, const struct d
     if (!dense_new(c, out, mask->rank, mask->dims))
         return false;
     for (int64_t i = 0; i < out->n_elems; i++) {
+        if (!compile_goes_on(c, i))
+            return false;
         if (mask->p[i] != 0 && at >= kept->n_elems)
             return compile_fail(c, ERR_FORMAT, "the mask keeps more than the %lld elements that there are",
                                 (long long)kept->n_elems);
@@ -284,14 +304,20 @@ static bool gather_kept(struct compiler *c, const struct dense *mask, const stru
                         struct dense *out)
 {
     int64_t n = 0;
-    for (int64_t i = 0; i < mask->n_elems; i++)
+    for (int64_t i = 0; i < mask->n_elems; i++) {
+        if (!compile_goes_on(c, i))
+            return false;
         n += mask->p[i] != 0;
+    }
     if (mask->n_elems != from->n_elems || !dense_new(c, out, 1, &n))
         return compile_fail(c, ERR_FORMAT, "a mask that does not fit its weight");
     n = 0;
-    for (int64_t i = 0; i < mask->n_elems; i++)
+    for (int64_t i = 0; i < mask->n_elems; i++) {
+        if (!compile_goes_on(c, i))
+            return false;
         if (mask->p[i] != 0)
             out->p[n++] = from->p[i];
+    }
     return true;
 }
 
@@ -300,13 +326,17 @@ static bool repeat_axis(struct compiler *c, const struct dense *x, int axis, int
 {
     int64_t dims[MIL_RANK_MAX + 2], inner = 1;
     for (int k = 0; k < x->rank; k++)
-        dims[k] = x->dims[k] * (k == axis ? times : 1);
+        if (!longer_axis(c, x->dims[k], k == axis ? times : 1, &dims[k]))
+            return false;
     for (int k = axis + 1; k < x->rank; k++)
         inner *= x->dims[k];
     if (!dense_new(c, out, x->rank, dims))
         return false;
-    for (int64_t i = 0; i < out->n_elems; i++)
+    for (int64_t i = 0; i < out->n_elems; i++) {
+        if (!compile_goes_on(c, i))
+            return false;
         out->p[i] = x->p[i / (inner * times) * inner + i % inner];
+    }
     return true;
 }
 
@@ -370,8 +400,11 @@ static bool eval_mask(struct compiler *c, const struct mil_op *op, struct dense 
         return false;
     if ((int64_t)mask->bytes < (out->n_elems + 7) / 8)
         return compile_fail(c, ERR_FORMAT, "the mask is shorter than the weight");
-    for (int64_t i = 0; i < out->n_elems; i++)
+    for (int64_t i = 0; i < out->n_elems; i++) {
+        if (!compile_goes_on(c, i))
+            return false;
         out->p[i] = (float)packed_bits(mask->data, i, 1);
+    }
     return true;
 }
 
@@ -386,6 +419,8 @@ static bool eval_op(struct compiler *c, const struct mil_op *op, int i_output, s
 {
     if (depth > 8)
         return compile_fail(c, ERR_LIMIT, "weights of weights nested too deeply");
+    if (stop_requested(c->plan->stop))
+        return stop_error(c->plan->stop, c->e);
     switch (op->info ? op->info->id : MIL_OP_NONE) {
     case MIL_OP_CONSTEXPR_LUT_TO_DENSE:
         return eval_lut(c, op, out, depth);

@@ -88,7 +88,8 @@ struct engine_plan {
     size_t arena_bytes, scratch_bytes;
     uint64_t weight_bytes;
     const struct stop *stop;
-    uint64_t memory_max, memory; /* limit; what is spent */
+    uint64_t memory;     /* what is spent, states apart */
+    uint64_t memory_max; /* the limit, less what plans before it and its states take of it */
     double work;
 };
 

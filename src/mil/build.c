@@ -453,7 +453,7 @@ bool mil_build_op_n(struct mil_builder *b, const char *type, const char *name,
     name_constants(b, op, op_name);
     const struct mil_type **result =
         ARENA_ARRAY(b->arena, const struct mil_type *, n_outputs > 0 ? n_outputs : 1);
-    if (!mil_infer_op(op, b->types, result, b->arena, &e)) {
+    if (!mil_infer_op(op, b->types, NULL, result, b->arena, &e)) {
         mil_builder_fail(b, e.code, "%s", e.msg);
         return false;
     }

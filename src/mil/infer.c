@@ -213,21 +213,35 @@ enum mil_dtype infer_named_dtype(struct infer *in, const char *name, enum mil_dt
 
 /* ---- integers known from shapes ---- */
 
-/* Shape arithmetic is small: more elements or longer chains than this are left unknown. The step budget
- * bounds the work on graphs whose branches meet again (each visit of a shared op counts). */
+/* Shape arithmetic is small: more elements are left unknown. Without a table of what is known already, so are longer
+ * chains, and the step budget bounds the work on graphs whose branches meet again (each visit of a shared op counts). */
 #define FOLD_ELEMS_MAX 64
 #define FOLD_DEPTH_MAX 48
 #define FOLD_STEPS_MAX 4096
-
-struct fold {
-    const struct mil_type *const *types;
-    int steps, depth;
-};
 
 struct ints {
     int64_t v[FOLD_ELEMS_MAX];
     int n;
     int rank; /* 0 or 1; deeper tensors are not folded */
+};
+
+/* What is known of a variable. */
+struct known_ints {
+    bool is_some; /* false: nothing */
+    int n, rank;
+    int64_t v[]; /* [n] */
+};
+
+struct mil_known_ints {
+    struct arena *arena;
+    int n_vars;
+    const struct known_ints **of; /* [n_vars]; NULL: not looked at yet */
+};
+
+struct fold {
+    const struct mil_type *const *types;
+    struct mil_known_ints *known;
+    int steps, depth;
 };
 
 static bool fold_binding(struct fold *f, const struct mil_binding *b, struct ints *r);
@@ -399,21 +413,9 @@ static bool fold_op(struct fold *f, const struct mil_op *op, struct ints *r)
     }
 }
 
-static bool fold_binding(struct fold *f, const struct mil_binding *b, struct ints *r)
+static bool fold_var(struct fold *f, const struct mil_var *var, const struct mil_type *t, struct ints *r)
 {
-    const struct mil_value *v = mil_binding_value(b);
-    r->n = 0;
-    if (v) {
-        if (!v->type || v->type->kind != MIL_TYPE_TENSOR || v->type->rank > 1 ||
-            !mil_value_ints(v, r->v, FOLD_ELEMS_MAX, &r->n))
-            return false;
-        r->rank = v->type->rank;
-        return true;
-    }
-    const struct mil_type *t = infer_binding_type(b, f->types);
-    if (!b->var || !t || t->kind != MIL_TYPE_TENSOR || t->rank > 1)
-        return false;
-    const struct mil_op *op = b->var->op;
+    const struct mil_op *op = var->op;
     if (op && op->info && mil_dtype_is_integer(t->dtype) && f->depth < FOLD_DEPTH_MAX &&
         f->steps++ < FOLD_STEPS_MAX) {
         f->depth++;
@@ -434,10 +436,64 @@ static bool fold_binding(struct fold *f, const struct mil_binding *b, struct int
     return true;
 }
 
-bool mil_infer_ints(const struct mil_op *op, const char *name, const struct mil_type *const *types,
-                    int64_t *dst, int n_max, int *n)
+static bool fold_binding(struct fold *f, const struct mil_binding *b, struct ints *r)
 {
-    struct fold f = {.types = types};
+    const struct mil_value *v = mil_binding_value(b);
+    r->n = 0;
+    if (v) {
+        if (!v->type || v->type->kind != MIL_TYPE_TENSOR || v->type->rank > 1 ||
+            !mil_value_ints(v, r->v, FOLD_ELEMS_MAX, &r->n))
+            return false;
+        r->rank = v->type->rank;
+        return true;
+    }
+    const struct mil_type *t = infer_binding_type(b, f->types);
+    if (!b->var || !t || t->kind != MIL_TYPE_TENSOR || t->rank > 1)
+        return false;
+    if (!f->known || b->var->id < 0 || b->var->id >= f->known->n_vars)
+        return fold_var(f, b->var, t, r);
+    const struct known_ints **known = &f->known->of[b->var->id];
+    if (!*known) {
+        bool is_some = fold_var(f, b->var, t, r);
+        int n_kept = is_some ? r->n : 0;
+        struct known_ints *kept =
+            arena_alloc(f->known->arena, sizeof *kept + sizeof r->v[0] * (size_t)n_kept);
+        *kept = (struct known_ints){is_some, n_kept, is_some ? r->rank : 0};
+        memcpy(kept->v, r->v, sizeof r->v[0] * (size_t)n_kept);
+        *known = kept;
+    }
+    r->n = (*known)->n;
+    r->rank = (*known)->rank;
+    memcpy(r->v, (*known)->v, sizeof r->v[0] * (size_t)r->n);
+    return (*known)->is_some;
+}
+
+struct mil_known_ints *mil_known_ints_new(int n_vars, struct arena *a)
+{
+    struct mil_known_ints *known = ARENA_NEW(a, struct mil_known_ints);
+    known->arena = a;
+    known->n_vars = n_vars;
+    known->of = ARENA_ARRAY(a, const struct known_ints *, n_vars + 1);
+    return known;
+}
+
+void mil_known_ints_add(struct mil_known_ints *known, const struct mil_op *op,
+                        const struct mil_type *const *types)
+{
+    struct fold f = {.types = types, .known = known};
+    struct ints r;
+    for (int i = 0; i < op->n_outputs; i++) {
+        const struct mil_binding b = {.var = op->outputs[i]};
+        const struct mil_type *t = infer_binding_type(&b, types);
+        if (op->info && t && t->kind == MIL_TYPE_TENSOR && mil_dtype_is_integer(t->dtype))
+            fold_binding(&f, &b, &r);
+    }
+}
+
+bool mil_infer_ints(const struct mil_op *op, const char *name, const struct mil_type *const *types,
+                    struct mil_known_ints *known, int64_t *dst, int n_max, int *n)
+{
+    struct fold f = {.types = types, .known = known};
     struct ints r;
     const struct mil_arg *arg = mil_arg_find(op, name);
     if (!arg || arg->n != 1)
@@ -455,16 +511,16 @@ bool mil_infer_ints(const struct mil_op *op, const char *name, const struct mil_
 bool infer_ints(struct infer *in, const char *name, int64_t *dst, int n_max, int *n)
 {
     if (mil_arg_find(in->op, name))
-        return mil_infer_ints(in->op, name, in->types, dst, n_max, n);
+        return mil_infer_ints(in->op, name, in->types, in->known, dst, n_max, n);
     return mil_value_ints(mil_attribute(in->op, name), dst, n_max, n);
 }
 
 /* ---- ops and functions ---- */
 
-bool mil_infer_op(const struct mil_op *op, const struct mil_type *const *types, const struct mil_type **out,
-                  struct arena *a, struct err *e)
+bool mil_infer_op(const struct mil_op *op, const struct mil_type *const *types, struct mil_known_ints *known,
+                  const struct mil_type **out, struct arena *a, struct err *e)
 {
-    struct infer in = {op, types, out, a, e};
+    struct infer in = {op, types, known, out, a, e};
     for (int i = 0; i < op->n_outputs; i++)
         out[i] = NULL;
     if (!op->info)
@@ -539,10 +595,11 @@ static bool forgets_condition(const struct mil_op *op, const struct mil_type *de
 }
 
 static bool infer_function_op(const struct mil_op *op, const struct mil_type **types,
-                              const struct mil_type **out, struct arena *a, struct err *e)
+                              struct mil_known_ints *known, const struct mil_type **out, struct arena *a,
+                              struct err *e)
 {
     char text_declared[160], text_found[160];
-    if (!mil_infer_op(op, types, out, a, e))
+    if (!mil_infer_op(op, types, known, out, a, e))
         return false;
     for (int i = 0; i < op->n_outputs; i++) {
         const struct mil_var *v = op->outputs[i];
@@ -558,11 +615,13 @@ static bool infer_function_op(const struct mil_op *op, const struct mil_type **t
         }
         types[v->id] = merge_types(v->type, out[i], a);
     }
+    mil_known_ints_add(known, op, types);
     return true;
 }
 
 bool mil_infer_function(const struct mil_function *f, const struct mil_type *const *input_types,
-                        const struct mil_type **types, struct arena *a, struct err *e)
+                        const struct mil_type **types, struct mil_known_ints *known, struct arena *a,
+                        struct err *e)
 {
     char text_declared[160], text_found[160];
     int n_outputs_max = 1;
@@ -584,8 +643,10 @@ bool mil_infer_function(const struct mil_function *f, const struct mil_type *con
             n_outputs_max = f->block->ops[i]->n_outputs;
     }
     const struct mil_type **out = ARENA_ARRAY(a, const struct mil_type *, n_outputs_max);
+    if (!known)
+        known = mil_known_ints_new(f->n_vars, a);
     for (int i = 0; i < f->block->n_ops; i++) {
-        if (!infer_function_op(f->block->ops[i], types, out, a, e))
+        if (!infer_function_op(f->block->ops[i], types, known, out, a, e))
             return err_wrap(e, "function %s", f->name);
     }
     return true;

@@ -8,25 +8,34 @@
 
 #include "mil/ops.h"
 
+/* The small integers of a function's variables (see mil_infer_ints), by var id, each found once: what is asked of a
+ * function then costs time in proportion to its ops, however its branches meet. Belongs to one set of types. */
+struct mil_known_ints;
+struct mil_known_ints *mil_known_ints_new(int n_vars, struct arena *a);
+/* Finds those of an op's results, after their types; in the order of the program it takes no recursion. */
+void mil_known_ints_add(struct mil_known_ints *known, const struct mil_op *op,
+                        const struct mil_type *const *types);
+
 /* types: by var id, the type of every variable known so far (may differ from var->type: a specialised shape;
- * NULL: as declared). Fills out[0 .. op->n_outputs - 1] (allocated in a); NULL where the rule can't tell.
+ * NULL: as declared). known: NULL looks again at each question. Fills out[0 .. op->n_outputs - 1] (allocated in a); NULL where the rule can't tell.
  * Unknown dimensions give unknown dimensions. Operands that do not fit each other are ERR_FORMAT naming the
  * op. */
-bool mil_infer_op(const struct mil_op *op, const struct mil_type *const *types, const struct mil_type **out,
-                  struct arena *a, struct err *e) MUST_CHECK;
+bool mil_infer_op(const struct mil_op *op, const struct mil_type *const *types, struct mil_known_ints *known,
+                  const struct mil_type **out, struct arena *a, struct err *e) MUST_CHECK;
 
 /* Infers a whole function for given input types ([n_inputs], NULL entries: as declared). types: [n_vars],
- * filled by var id. Where a declared type is more specific than what is inferred, the declared one fills the
+ * filled by var id. known: of n_vars, filled likewise; NULL: nobody asks later. Where a declared type is more specific than what is inferred, the declared one fills the
  * gaps. A result that contradicts its declaration is an error. */
 bool mil_infer_function(const struct mil_function *f, const struct mil_type *const *input_types,
-                        const struct mil_type **types, struct arena *a, struct err *e) MUST_CHECK;
+                        const struct mil_type **types, struct mil_known_ints *known, struct arena *a,
+                        struct err *e) MUST_CHECK;
 
 /* Small integers that follow from compile-time values and known shapes alone (shape, gather, concat,
  * arithmetic ...): the elements of argument name. Entries that can't be known are MIL_INT_UNKNOWN. False:
  * nothing is known, or there are more than n_max elements. */
 #define MIL_INT_UNKNOWN INT64_MIN
 bool mil_infer_ints(const struct mil_op *op, const char *name, const struct mil_type *const *types,
-                    int64_t *dst, int n_max, int *n);
+                    struct mil_known_ints *known, int64_t *dst, int n_max, int *n);
 
 /* Can a value of type `found` stand where `declared` is written? Same element type and rank, equal dimensions
  * where both are known. */

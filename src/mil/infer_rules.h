@@ -8,6 +8,7 @@
 struct infer {
     const struct mil_op *op;
     const struct mil_type *const *types;
+    struct mil_known_ints *known; /* may be NULL */
     const struct mil_type **out;
     struct arena *a;
     struct err *e;

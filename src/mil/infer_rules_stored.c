@@ -115,8 +115,8 @@ static bool check_lut(struct infer *in, const struct mil_type *lut, enum mil_dty
                           rank + 2);
     int64_t entries = lut->dims[rank];
     if (bits_of_table(entries) == 0 || bits_of_table(entries) != mil_dtype_bits(index_dtype))
-        return infer_fail(in, "lut has %lld entries, indices of %s need %lld", (long long)entries,
-                          mil_dtype_name(index_dtype), 1LL << mil_dtype_bits(index_dtype));
+        return infer_fail(in, "lut has %lld entries, indices of %s need 2^%d (at most 256)",
+                          (long long)entries, mil_dtype_name(index_dtype), mil_dtype_bits(index_dtype));
     for (int i = 0; i < rank; i++) {
         if (lut->dims[i] < 1 || (dims[i] >= 0 && dims[i] % lut->dims[i] != 0))
             return infer_fail(in, "axis %d has size %lld, which %lld groups of the lut do not divide", i,

@@ -16,9 +16,10 @@
 struct verifier {
     const struct mil_function *f;
     int opset;
-    struct mil_var **defined; /* by id: the variable, while it is in scope */
-    bool *seen;               /* by id: was defined anywhere in the function */
-    struct table *names;      /* of the outermost block */
+    struct mil_var **defined;     /* by id: the variable, while it is in scope */
+    bool *seen;                   /* by id: was defined anywhere in the function */
+    struct table *names;          /* of the outermost block */
+    struct mil_known_ints *known; /* by the declared types */
     struct arena *arena;
     struct err *e;
 };
@@ -298,7 +299,7 @@ static bool check_nested_types(struct verifier *v, const struct mil_op *op)
 {
     char label[160], declared[160], found[160];
     const struct mil_type **out = ARENA_ARRAY(v->arena, const struct mil_type *, op->n_outputs + 1);
-    if (!mil_infer_op(op, NULL, out, v->arena, v->e))
+    if (!mil_infer_op(op, NULL, v->known, out, v->arena, v->e))
         return err_wrap(v->e, "function %s", v->f->name);
     for (int i = 0; i < op->n_outputs; i++) {
         if (mil_type_agrees(op->outputs[i]->type, out[i]))
@@ -331,6 +332,7 @@ static bool check_block(struct verifier *v, const struct mil_block *b, int depth
     for (int i = 0; i < b->n_ops; i++) {
         if (!check_op(v, b->ops[i], depth) || (depth > 0 && !check_nested_types(v, b->ops[i])))
             return false;
+        mil_known_ints_add(v->known, b->ops[i], NULL);
     }
     for (int i = 0; i < b->n_outputs; i++) {
         const struct mil_var *var = b->outputs[i];
@@ -379,8 +381,9 @@ static bool check_function(const struct mil_function *f, struct err *e)
     }
     v.defined = ARENA_ARRAY(v.arena, struct mil_var *, f->n_vars + 1);
     v.seen = ARENA_ARRAY(v.arena, bool, f->n_vars + 1);
+    v.known = mil_known_ints_new(f->n_vars, v.arena);
     const struct mil_type **types = ARENA_ARRAY(v.arena, const struct mil_type *, f->n_vars + 1);
-    ok = check_function_graph(&v) && mil_infer_function(f, NULL, types, v.arena, e);
+    ok = check_function_graph(&v) && mil_infer_function(f, NULL, types, NULL, v.arena, e);
 done:
     table_free(v.names);
     arena_free(v.arena);

@@ -90,8 +90,8 @@ struct backend {
 
     bool (*open)(struct backend_package **out, const struct backend_options *o, struct err *e) MUST_CHECK;
     void (*close)(struct backend_package *p); /* accepts NULL */
-    /* Every file with states, before a function of one of them is made: how a state is held can depend on all that
-     * is done with it. */
+    /* Every file of the package, before a function of one of them is made: how a state is held can depend on all that
+     * is done with it, and what the functions may cost together on all of them. Without any a function stands for itself. */
     void (*add_program)(struct backend_package *p, const struct mil_model *m);
     /* By the programs that were added. */
     bool (*state_is_recurrent)(const struct backend_package *p, const char *state);
@@ -100,7 +100,7 @@ struct backend {
     bool (*function_open)(struct backend_function **out, struct backend_package *p,
                           const struct backend_source *source, const char *name,
                           const struct backend_shape *shapes, int n_shapes, struct err *e) MUST_CHECK;
-    void (*function_close)(struct backend_function *f); /* accepts NULL */
+    void (*function_close)(struct backend_function *f); /* before its package; accepts NULL */
 
     struct backend_states *(*states_new)(struct backend_package *p);
     /* Adds the states that a function declares, zeros at first; one that is there must have the same shape (ERR_FORMAT). */

@@ -8,12 +8,14 @@ struct shared {
     struct backend_package base;
     const struct kernels *kernels;
     struct engine_state_forms *forms; /* NULL until a program is added */
+    struct engine_budget *budget;     /* of the programs that were added */
     struct backend_options options;
 };
 
 struct function {
     struct backend_function base;
     struct engine_plan *plan;
+    struct engine_budget *budget; /* it took from; NULL: none */
 };
 
 struct states {
@@ -44,13 +46,14 @@ static void close_package(struct backend_package *p)
     if (!p)
         return;
     engine_state_forms_free(((struct shared *)p)->forms);
+    engine_budget_free(((struct shared *)p)->budget);
     free(p);
 }
 
 static bool open_package(struct backend_package **out, const struct backend_options *o, struct err *e)
 {
     const char *why = "";
-    struct engine_limits limits; /* only read here: a wrong one is no fault of the package */
+    struct engine_limits limits; /* read before a file is: a wrong one is no fault of the package */
     const struct kernels *kernels = kernel_select(&why);
     *out = NULL;
     if (!kernels)
@@ -61,6 +64,7 @@ static bool open_package(struct backend_package **out, const struct backend_opti
     p->base.device = kernels->name;
     p->kernels = kernels;
     p->options = *o;
+    p->budget = engine_budget_new(limits);
     *out = &p->base;
     return true;
 }
@@ -71,6 +75,7 @@ static void add_program(struct backend_package *base, const struct mil_model *m)
     if (!p->forms)
         p->forms = engine_state_forms_new();
     engine_state_forms_add(p->forms, m);
+    engine_budget_add(p->budget, m);
 }
 
 static bool state_is_recurrent(const struct backend_package *base, const char *state)
@@ -87,6 +92,8 @@ static void function_close(struct backend_function *f)
         return;
     free((void *)(uintptr_t)f->inputs);
     free((void *)(uintptr_t)f->outputs);
+    if (((struct function *)f)->budget)
+        engine_budget_give_back(((struct function *)f)->budget, plan_of(f));
     engine_plan_free(plan_of(f));
     free(f);
 }
@@ -117,7 +124,8 @@ static bool function_open(struct backend_function **out, struct backend_package 
     const struct engine_options options = {.kernels = p->kernels,
                                            .stop = p->options.stop,
                                            .precision = precisions[p->options.precision],
-                                           .state_forms = p->forms};
+                                           .state_forms = p->forms,
+                                           .budget = p->forms ? p->budget : NULL};
     struct engine_shape *own = xcalloc((size_t)n_shapes + 1, sizeof *own);
     struct engine_plan *plan = NULL;
     *out = NULL;
@@ -131,6 +139,7 @@ static bool function_open(struct backend_function **out, struct backend_package 
         return false;
     struct function *f = xcalloc(1, sizeof *f);
     f->plan = plan;
+    f->budget = options.budget;
     f->base.n_inputs = engine_plan_inputs(plan);
     f->base.n_outputs = engine_plan_outputs(plan);
     f->base.inputs = copy_ports(plan, f->base.n_inputs, engine_plan_input);

@@ -124,8 +124,6 @@ static bool open_embeddings(struct model *m, struct err *e)
     struct model_part *part = &m->embeddings;
     const char *path = m->package->embeddings;
     const int64_t ids[2] = {1, 1}, all_ids[2] = {1, m->batch_size}, any_width[3] = {1, 1, -1};
-    if (!mil_model_open(&part->mil, path, 0, e))
-        return false;
     const char *function = mil_default_function_name(part->mil);
     if (!plan_part(m, part->mil, path, function, 1, PORT_INPUT_IDS, &part->functions[MODEL_INFER], e))
         return false;
@@ -202,18 +200,27 @@ static bool plan_function(struct model *m, int i, enum model_function f, struct 
            check_chunk(m, *out, path, f, i + 1 == m->n_chunks, e);
 }
 
-/* All chunks, before any of them is planned: how a state is held depends on what each of them does with it. */
-static bool map_chunks(struct model *m, struct err *e)
+static bool map_file(struct model *m, struct mil_model **out, const char *path, struct err *e)
 {
+    if (!mil_model_open(out, path, 0, e))
+        return false;
+    m->backend->add_program(m->shared, *out);
+    return true;
+}
+
+/* All files, before a function of one of them is made: how a state is held depends on what each chunk does with it, and
+ * what they may cost together on all of them. */
+static bool map_files(struct model *m, struct err *e)
+{
+    if (!m->is_monolithic && (!map_file(m, &m->embeddings.mil, m->package->embeddings, e) ||
+                              !map_file(m, &m->head.mil, m->package->lm_head, e)))
+        return false;
     for (int i = 0; i < m->n_chunks; i++) {
         struct model_part *part = &m->chunks[i];
         const char *second = m->package->more_chunks[i];
-        if (!mil_model_open(&part->mil, m->package->chunks[i], 0, e) ||
-            (second && !mil_model_open(&part->second, second, 0, e)))
+        if (!map_file(m, &part->mil, m->package->chunks[i], e) ||
+            (second && !map_file(m, &part->second, second, e)))
             return false;
-        m->backend->add_program(m->shared, part->mil);
-        if (second)
-            m->backend->add_program(m->shared, part->second);
     }
     return true;
 }
@@ -304,8 +311,6 @@ static int64_t find_once_from(const struct model *m)
 
 static bool open_chunks(struct model *m, const struct model_options *o, struct err *e)
 {
-    if (!map_chunks(m, e))
-        return false;
     for (int i = 0; i < m->n_chunks; i++)
         if (!open_chunk(m, i, o, e))
             return false;
@@ -433,8 +438,7 @@ static bool open_head(struct model *m, struct err *e)
             return false;
     } else {
         struct backend_function **head = &part->functions[MODEL_INFER];
-        if (!mil_model_open(&part->mil, path, 0, e) ||
-            !plan_part(m, part->mil, path, mil_default_function_name(part->mil), 1, NULL, head, e) ||
+        if (!plan_part(m, part->mil, path, mil_default_function_name(part->mil), 1, NULL, head, e) ||
             !check_input(*head, path, PORT_HIDDEN_STATES, false, 3, hidden, e) ||
             !find_logits(m, MODEL_INFER, *head, path, e))
             return false;
@@ -496,8 +500,8 @@ bool model_open(struct model **out, const char *path, const struct model_options
     m->prefill_gives_last = meta->prefill_last_token_output && !m->is_monolithic;
     m->n_chunks = m->package->n_chunks;
     m->chunks = xcalloc((size_t)m->n_chunks, sizeof *m->chunks);
-    if ((!m->is_monolithic && !open_embeddings(m, e)) || !open_chunks(m, options, e) || !open_head(m, e) ||
-        !model_check_positions(m, e))
+    if (!map_files(m, e) || (!m->is_monolithic && !open_embeddings(m, e)) || !open_chunks(m, options, e) ||
+        !open_head(m, e) || !model_check_positions(m, e))
         goto done;
     model_check_meta(m, options->log);
     drop_what_loading_used(m);

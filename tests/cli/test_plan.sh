@@ -37,6 +37,24 @@ if [ -e /dev/full ]; then
     [ $? -eq 1 ] || fail "full disk: expected status 1"
 fi
 
+# ---- what functions cost together ----
+# Each of the four functions of two chunks is within the limit of 4 GiB, all of them are not.
+cp -r tiny greedy
+rm -rf greedy/*.mlpackage
+for chunk in greedy/qwen_FFN_PF_chunk_0?of02.mlmodelc; do
+    sed -i -e '/^    func /a\
+            tensor<int32, [1]> reps_400m = const()[name = string("reps_400m"), val = tensor<int32, [1]>([400000000])];\
+            tensor<int32, [1]> axis_400m = const()[name = string("axis_400m"), val = tensor<int32, [1]>([0])];\
+            bool keep_400m = const()[name = string("keep_400m"), val = bool(true)];\
+            tensor<int32, [400000000]> wide_400m = tile(reps = reps_400m, x = current_pos)[name = string("wide_400m")];\
+            tensor<int32, [400000000]> sum_400m = add(x = wide_400m, y = wide_400m)[name = string("sum_400m")];\
+            tensor<int32, [1]> pos_400m = reduce_max(axes = axis_400m, keep_dims = keep_400m, x = sum_400m)[name = string("pos_400m")];' \
+        -e 's/ add(x = current_pos/ add(x = pos_400m/' $chunk/model.mil
+done
+expect 6 "beside the functions before it" "$MILKIT" plan greedy
+expect 6 "MILKIT_LIMIT" "$MILKIT" run greedy --tokens 1 -n 1
+expect 0 "function prefill" "$MILKIT" plan greedy/qwen_FFN_PF_chunk_01of02.mlmodelc
+
 # ---- damaged packages ----
 rm -rf tiny/*.mlpackage
 break_package() {

@@ -24,7 +24,7 @@ static void infer_for_size(const struct mil_function *f, int64_t n)
             dims[k] = t->dims[k] < 0 ? n : t->dims[k];
         inputs[i] = mil_type_new_tensor(a, t->dtype, t->rank, dims);
     }
-    if (!mil_infer_function(f, inputs, types, a, &e) && (e.code == ERR_NONE || e.msg[0] == '\0'))
+    if (!mil_infer_function(f, inputs, types, NULL, a, &e) && (e.code == ERR_NONE || e.msg[0] == '\0'))
         abort();
     arena_free(a);
 }

@@ -208,6 +208,76 @@ static void test_work_is_counted_before(void **state)
     program_free(&p);
 }
 
+/* Plans of one package share its limits; a state counts once, and what a plan took can be had again after it. */
+static void test_plans_share_a_budget(void **state)
+{
+    (void)state;
+    struct program p = program_begin();
+    struct mil_var *cache = mil_build_state(p.b, "cache", MIL_FP16, 2, SHAPE(1024, 512)); /* 1 MiB */
+    struct mil_var *read = mil_build_op(p.b, "read_state", NULL, ARGS({.name = "input", .var = cache}), 1);
+    struct mil_var *x = mil_build_input(p.b, "x", MIL_FP32, 2, SHAPE(1024, 128)); /* 0.5 MiB */
+    struct mil_var *sum = reduce_sum(&p, op1(&p, "exp", x), 2),
+                   *y[2] = {sum, block_slice(p.b, read, 1, 0, 1, NULL)};
+    program_end(&p, y, 2);
+    for (int kind = 0; kind < 2; kind++) { /* memory, work */
+        struct engine_limits limits = {.memory = (uint64_t)4 << 20, .work = (uint64_t)1 << 40};
+        if (kind == 1)
+            limits = (struct engine_limits){.memory = (uint64_t)1 << 32, .work = 1 << 20};
+        struct engine_budget *budget = engine_budget_new(limits);
+        struct engine_options options = {.budget = budget};
+        struct engine_plan *plans[8], *after = NULL;
+        struct err e = {0};
+        int n = 0;
+        while (n < 8 && engine_plan_new(&plans[n], p.m, "main", NULL, 0, &options, &e))
+            n++;
+        /* Each takes 0.5 MiB of input and as much of workspace; 2^17 numbers are looked at some times. */
+        assert_in_range(n, 2, 4);
+        assert_int_equal(e.code, ERR_LIMIT);
+        assert_non_null(strstr(e.msg, "beside the functions before it"));
+        assert_non_null(strstr(e.msg, "MILKIT_LIMIT"));
+        engine_budget_give_back(budget, plans[0]);
+        engine_plan_free(plans[0]);
+        ASSERT_OK(engine_plan_new(&after, p.m, "main", NULL, 0, &options, e));
+        engine_plan_free(after);
+        for (int i = 1; i < n; i++)
+            engine_plan_free(plans[i]);
+        engine_budget_free(budget);
+    }
+    program_free(&p);
+}
+
+/* Integers of shapes whose branches meet again at every op, each asked for: found once each, however long the chain. */
+static void test_shapes_of_meeting_branches(void **state)
+{
+    enum { N = 20000 };
+    (void)state;
+    char *text = xmalloc((size_t)N * 400 + 4096), *at = text;
+    at += sprintf(at, "program(1.3)\n[buildInfo = dict<string, string>({{\"a\", \"b\"}})]\n{\n"
+                      "    func main<ios18>(tensor<fp16, [2, 8]> x) {\n"
+                      "            tensor<int32, [2]> s0 = shape(x = x)[name = string(\"s0\")];\n");
+    for (int i = 1; i <= N; i++) {
+        at += sprintf(
+            at, "            tensor<int32, [2]> s%d = maximum(x = s%d, y = s%d)[name = string(\"s%d\")];\n",
+            i, i - 1, i - 1, i);
+        at += sprintf(
+            at,
+            "            tensor<fp16, [2, 8]> y%d = reshape(shape = s%d, x = x)[name = string(\"y%d\")];\n",
+            i, i, i);
+    }
+    sprintf(at, "        } -> (y%d);\n}\n", N);
+    struct mil_model *m = mil_model_new(9);
+    struct engine_plan *made = NULL;
+    m->path = m->root = arena_strdup(m->arena, "text");
+    ASSERT_OK(mil_text_read(m, text, strlen(text), "text", e));
+    double start = clock_seconds();
+    ASSERT_OK(mil_verify(m, e));
+    ASSERT_OK(engine_plan_new(&made, m, "main", NULL, 0, NULL, e));
+    assert_true(clock_seconds() - start < SECONDS_MAX);
+    engine_plan_free(made);
+    mil_model_close(m);
+    free(text);
+}
+
 /* Products that share their rows become one step, in memory that grows with their number. */
 static void test_many_products_of_one_value(void **state)
 {
@@ -455,6 +525,8 @@ int main(void)
         cmocka_unit_test(test_nothing_of_huge_axes),
         cmocka_unit_test(test_memory_is_counted_before),
         cmocka_unit_test(test_work_is_counted_before),
+        cmocka_unit_test(test_plans_share_a_budget),
+        cmocka_unit_test(test_shapes_of_meeting_branches),
         cmocka_unit_test(test_many_products_of_one_value),
         cmocka_unit_test(test_all_values_live),
         cmocka_unit_test(test_end_of_the_arena),

@@ -18,14 +18,14 @@ static int check_function(const struct mil_function *f, const char *path)
     struct arena *a = arena_new(0);
     const struct mil_type **types = ARENA_ARRAY(a, const struct mil_type *, f->n_vars + 1);
     int n_open = 0;
-    if (!mil_infer_function(f, NULL, types, a, &e)) {
+    if (!mil_infer_function(f, NULL, types, NULL, a, &e)) {
         print_error("%s: %s\n", path, e.msg);
         n_open++;
     }
     for (int i = 0; i < f->block->n_ops && n_open == 0; i++) {
         const struct mil_op *op = f->block->ops[i];
         const struct mil_type **out = ARENA_ARRAY(a, const struct mil_type *, op->n_outputs + 1);
-        ASSERT_OK(mil_infer_op(op, types, out, a, e));
+        ASSERT_OK(mil_infer_op(op, types, NULL, out, a, e));
         for (int k = 0; k < op->n_outputs && !may_stay_open(op); k++) {
             if (out[k] && mil_type_equal(out[k], op->outputs[k]->type))
                 continue;
@@ -141,7 +141,7 @@ static void test_call_shapes_reach_everything(void **state)
                 else if (strcmp(f->inputs[j]->name, "causalMask") == 0)
                     inputs[j] = mil_type_new_tensor(a, t->dtype, 4, mask);
             }
-            ASSERT_OK(mil_infer_function(f, inputs, types, a, e));
+            ASSERT_OK(mil_infer_function(f, inputs, types, NULL, a, e));
             for (int j = 0; j < f->block->n_ops; j++) {
                 for (int o = 0; o < f->block->ops[j]->n_outputs; o++) {
                     const struct mil_var *v = f->block->ops[j]->outputs[o];

@@ -137,7 +137,7 @@ static void test_apply(void **state)
         struct mil_function *f = mil_function_find(m, functions[i]);
         struct arena *a = arena_new(0);
         const struct mil_type **types = ARENA_ARRAY(a, const struct mil_type *, f->n_vars);
-        ASSERT_OK(mil_infer_function(f, NULL, types, a, e));
+        ASSERT_OK(mil_infer_function(f, NULL, types, NULL, a, e));
         arena_free(a);
     }
     mil_model_close(m);

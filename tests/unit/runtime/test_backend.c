@@ -68,8 +68,13 @@ static void close_fake(struct backend_package *p)
 static void add_program(struct backend_package *base, const struct mil_model *m)
 {
     struct shared *p = (struct shared *)base;
+    const struct mil_function *f = m->program->functions[0];
+    bool has_state = false;
+    for (int i = 0; i < f->n_inputs; i++)
+        has_state = has_state || f->inputs[i]->type->kind == MIL_TYPE_STATE;
     assert_true(p->n_programs < MOST);
-    p->programs[p->n_programs++] = m;
+    if (has_state) /* embeddings and head are told of, too */
+        p->programs[p->n_programs++] = m;
 }
 
 static bool state_is_recurrent(const struct backend_package *p, const char *state)
