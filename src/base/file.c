@@ -197,6 +197,16 @@ bool path_check_new(const char *path, struct err *e)
     return ok;
 }
 
+bool path_check_output(const char *path, bool replace, struct err *e)
+{
+    if (!path_exists(path))
+        return path_check_new(path, e);
+    if (replace || path_is_folder(path)) /* a folder has a message of its own, at the opening */
+        return true;
+    err_set(e, ERR_IO, "%s: exists", path);
+    return err_set_hint(e, HINT_REPLACE);
+}
+
 bool path_exists(const char *path)
 {
     struct stat st;

@@ -41,6 +41,8 @@ bool file_read(char **out, size_t *bytes, const char *path, size_t max_bytes, st
 bool folder_check(const char *path, const char *what, const char *member, struct err *e) MUST_CHECK;
 /* Can path be made, as far as the folders above it tell: the nearest one that is there is a folder. ERR_IO. */
 bool path_check_new(const char *path, struct err *e) MUST_CHECK;
+/* The same of a file that a user named, before work begins: one that is there is replaced only where that was asked for. */
+bool path_check_output(const char *path, bool replace, struct err *e) MUST_CHECK;
 bool path_exists(const char *path);
 bool path_is_folder(const char *path);
 int64_t file_bytes(const char *path); /* -1 when it can't be told */

@@ -106,7 +106,7 @@ static bool take_force(const char **argument)
 static bool run_save(struct chat *chat, const char *argument, struct err *e)
 {
     bool replace = take_force(&argument);
-    if (!argument[0])
+    if (!argument[0] || strcmp(argument, "-") == 0)
         return err_set(e, ERR_USAGE, "/save: expected a file name");
     if (!replace && path_exists(argument) && !path_is_folder(argument)) {
         if (!chat->is_interactive)

@@ -69,6 +69,7 @@ static bool option_set(const struct cli_option *o, const char *name, size_t n_na
         *(bool *)o->value = true;
         return true;
     case CLI_STRING:
+    case CLI_TEXT:
         *(const char **)o->value = text;
         return true;
     case CLI_WORDS: {
@@ -83,9 +84,12 @@ static bool option_set(const struct cli_option *o, const char *name, size_t n_na
         return true;
     case CLI_INT: {
         long long v = strtoll(text, &end, 10);
-        if (end == text || *end || errno == ERANGE)
+        if (end == text || *end)
             return err_set(e, ERR_USAGE, "%.*s: expected a whole number, found '%s'", (int)n_name, name,
                            text);
+        if (errno == ERANGE)
+            return err_set(e, ERR_USAGE, "%.*s: expected a whole number from %lld to %lld, found '%s'",
+                           (int)n_name, name, LLONG_MIN, LLONG_MAX, text);
         *(int64_t *)o->value = v;
         return true;
     }
@@ -182,7 +186,8 @@ static const struct cli_option *option_find_joined(const struct cli_option *opti
 {
     const struct cli_option *o = a[1] != '-' ? option_find(options, n_options, a, 2) : NULL;
     bool is_number = a[1] != '\0' && strchr("+-.0123456789", a[2]) != NULL;
-    if (!o || !a[2] || !takes_value(o) || (o->kind != CLI_STRING && o->kind != CLI_WORDS && !is_number))
+    if (!o || !a[2] || !takes_value(o) ||
+        (o->kind != CLI_STRING && o->kind != CLI_TEXT && o->kind != CLI_WORDS && !is_number))
         return NULL;
     *text = a + 2;
     return o;
@@ -290,6 +295,11 @@ static bool parse_words(struct cli *c, int argc, char **argv, const struct cli_o
     return true;
 }
 
+static bool is_stdin(const char *text)
+{
+    return text && (strcmp(text, "-") == 0 || strcmp(text, "@-") == 0);
+}
+
 bool cli_parse(struct cli *c, int argc, char **argv, const struct cli_option *options, int n_options,
                const char **positional, int n_max, int *n_positional, const char *synopsis, bool *help,
                struct err *e)
@@ -302,6 +312,9 @@ bool cli_parse(struct cli *c, int argc, char **argv, const struct cli_option *op
                           help, e);
     if (ok && *help)
         print_options(c, options, n_options, synopsis);
+    for (int i = 0; ok && !*help && i < n_options; i++)
+        if (options[i].kind == CLI_TEXT && is_stdin(*(const char **)options[i].value))
+            cli_say_waiting(c, "text");
     for (int i = 0; ok && !*help && i < n_notes; i++)
         log_info(&c->log, "%.*s is ignored: %s", (int)notes[i].n_name, notes[i].name, notes[i].why);
     free(notes);
@@ -447,6 +460,17 @@ static bool stream_read(FILE *f, const char *where, char **text, size_t *bytes, 
 out:
     buf_fini(&b);
     return ok;
+}
+
+bool cli_check_output(const char *option, const char *path, bool is_stream, bool force, struct err *e)
+{
+    if (!path)
+        return true;
+    if (strcmp(path, "-") != 0)
+        return path_check_output(path, force, e);
+    return is_stream ||
+           err_set(e, ERR_USAGE, "%s -: this does not go to stdout; expected a name (./- is one, too)",
+                   option);
 }
 
 void cli_say_waiting(struct cli *c, const char *what)

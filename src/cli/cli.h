@@ -30,6 +30,7 @@ enum cli_option_kind {
     CLI_INT,     /* int64_t *   decimal */
     CLI_DOUBLE,  /* double *    */
     CLI_STRING,  /* const char ** borrowed from argv */
+    CLI_TEXT,    /* the same; "-" or "@-" reads stdin, which is said where that is a terminal */
     CLI_WORDS,   /* struct cli_words *: each use of the option adds its value */
     CLI_CONSTANT /* const char ** becomes arg; takes no value */
 };
@@ -78,6 +79,10 @@ bool cli_source(struct cli *c, const char **path, struct err *e) MUST_CHECK;
  * file that must be in it, or NULL. A heap string, NULL on failure: ERR_IO where nothing is there, ERR_FORMAT without the
  * member. */
 bool cli_tokenizer_folder(char **out, const char *path, const char *member, struct err *e) MUST_CHECK;
+/* An output file that the user named in an option: one that is there is replaced with force alone (ERR_IO). "-" is stdout
+ * where is_stream, else ERR_USAGE: nobody means a file of this name. path NULL: true. */
+bool cli_check_output(const char *option, const char *path, bool is_stream, bool force,
+                      struct err *e) MUST_CHECK;
 /* Says on stderr that the command waits for what is typed, where stdin is a terminal. */
 void cli_say_waiting(struct cli *c, const char *what);
 /* Flushes stdout; a failed write (disk full) is ERR_IO, and ERR_CLOSED where whoever reads stdout has closed it. */

@@ -106,6 +106,8 @@ static bool say_once(struct chat *chat, const struct chat_options *o, struct err
     size_t bytes = 0;
     if (!path)
         return chat_say(chat, o->prompt, strlen(o->prompt), e);
+    if (!o->file && !o->prompt) /* the others were named: cli_parse says it of them */
+        cli_say_waiting(chat->cli, "the message");
     bool ok = read_text(&text, &bytes, path, o, e);
     if (ok && bytes == 0)
         ok = err_set(e, ERR_FORMAT, "%s: empty, expected a message", strcmp(path, "-") == 0 ? "stdin" : path);
@@ -156,12 +158,12 @@ int cmd_chat(struct cli *cli, int argc, char **argv)
     const char *hint = NULL;
     int status;
     const struct cli_option options[] = {
-        {"-p,--prompt", CLI_STRING, &o.prompt, "TEXT", "one message, one answer (- reads stdin)"},
-        {"-f,--file", CLI_STRING, &o.file, "FILE", "the same from a file"},
+        {"-p,--prompt", CLI_TEXT, &o.prompt, "TEXT", "one message, one answer (- reads stdin)"},
+        {"-f,--file", CLI_TEXT, &o.file, "FILE", "the same from a file"},
         {"--keep-newline", CLI_FLAG, &o.keep_newline, NULL,
          "keep the last line end of a text from a file or stdin"},
         {"-S,--system,-sys,--system-prompt", CLI_STRING, &o.system, "TEXT", "the system message"},
-        {"--system-file,-sysf,--system-prompt-file", CLI_STRING, &o.system_file, "FILE",
+        {"--system-file,-sysf,--system-prompt-file", CLI_TEXT, &o.system_file, "FILE",
          "the system message from a file"},
         {"-st,--single-turn", CLI_FLAG, &o.single_turn, NULL,
          "one message, one answer; without -p or -f all of stdin is the message"},

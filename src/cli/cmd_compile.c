@@ -39,6 +39,10 @@ int cmd_compile(struct cli *c, int argc, char **argv)
         err_set(&e, ERR_USAGE, "expected a .mlpackage");
         return cli_fail(c, &e, NULL);
     }
+    if (output && strcmp(output, "-") == 0) {
+        err_set(&e, ERR_USAGE, "-o -: a bundle is a folder, which stdout can't take; expected -o X.mlmodelc");
+        return cli_fail(c, &e, NULL);
+    }
     char *out = output ? xstrdup(output) : default_output(path);
     bool ok = mil_compile(path, out, force, &e);
     bool exists = !ok && !force && e.code == ERR_IO && path_exists(out);

@@ -147,7 +147,7 @@ int cmd_convert(struct cli *c, int argc, char **argv)
         {"--format", CLI_STRING, &texts.format, "FORM",
          "both, mlmodelc or mlpackage (both; they share one weight file)"},
         {"-j,-t,--threads", CLI_INT, &numbers[4], "N", "threads (all)"},
-        {"--force", CLI_FLAG, &force, NULL, "replace an existing package"},
+        {"--force", CLI_FLAG, &force, NULL, "replace an existing package and report"},
         {"-m,--model,--hf-path,--hf,--checkpoint", CLI_STRING, &model, "CHECKPOINT", NULL},
         {"--gdn-chunk", CLI_INT, &numbers[5], "N", NULL},
         {"--lut-ffn,--lut2", CLI_STRING, &texts.lut[1], "N[,G]",
@@ -159,7 +159,7 @@ int cmd_convert(struct cli *c, int argc, char **argv)
          "kmeans (within 0.1 % of the best, fast) or exact (the best)"},
         {"--lut-ffn-mixed", CLI_STRING, &texts.mixed, "BITS",
          "with --lut-ffn: the next width for the most sensitive weights, BITS on average"},
-        {"--calibration", CLI_STRING, &texts.calibration, "FILE",
+        {"--calibration", CLI_TEXT, &texts.calibration, "FILE",
          "text (@FILE: token ids) on which --lut-ffn-mixed measures what each weight's width costs"},
         {"--quant-ffn", CLI_STRING, &texts.quant[1], "KIND",
          "int8, int8,tensor or int4,B instead of a palette (not for the Neural Engine)"},
@@ -197,6 +197,8 @@ int cmd_convert(struct cli *c, int argc, char **argv)
         ok = err_set(&e, ERR_USAGE, "expected a checkpoint folder or a GGUF file");
     if (ok && (!o.output || !o.output[0]))
         ok = err_set(&e, ERR_USAGE, "expected an output folder (-o DIR)");
+    if (ok && strcmp(o.output, "-") == 0)
+        ok = err_set(&e, ERR_USAGE, "-o -: a package is a folder, which stdout can't take; expected -o DIR");
     if (ok && numbers[4] > 1024)
         ok = err_set(&e, ERR_USAGE, "--threads: expected 1 to 1024, found %lld", (long long)numbers[4]);
     if (!ok)

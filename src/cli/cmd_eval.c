@@ -182,7 +182,7 @@ int cmd_eval(struct cli *c, int argc, char **argv)
     struct options o = {0};
     int status;
     const struct cli_option options[] = {
-        {"--text,-f,--file", CLI_STRING, &o.text, "FILE", "the text (- reads stdin)"},
+        {"--text,-f,--file", CLI_TEXT, &o.text, "FILE", "the text (- reads stdin)"},
         {"--against", CLI_STRING, &o.against, "DIR|CHECKPOINT",
          "compare predictions with those of a package or of the checkpoint (float32)"},
         {"--window,-c,--ctx-size", CLI_INT, &o.window, "N",

@@ -13,7 +13,7 @@
 
 struct logits_options {
     const char *tokens, *output; /* output NULL: --json alone */
-    bool prefill, json;
+    bool prefill, json, force;
 };
 
 struct collected {
@@ -34,14 +34,14 @@ static bool collect(void *context, int64_t position, const float *logits, struct
     return true;
 }
 
-static bool write_file(const struct collected *c, const char *output, struct err *e)
+static bool write_file(const struct collected *c, const char *output, bool force, struct err *e)
 {
     struct st_writer *w = st_writer_new();
     const int64_t shape[2] = {(int64_t)c->n, c->vocab_size};
     st_writer_add(w, "positions", ST_I32, shape, 1, c->positions);
     st_writer_add(w, "logits", ST_F32, shape, 2, c->logits);
     bool ok = strcmp(output, "-") == 0 ? st_writer_print(w, stdout, e) && cli_flush(e)
-                                       : st_writer_write(w, output, e);
+                                       : st_writer_write(w, output, force, e);
     st_writer_free(w);
     return ok;
 }
@@ -146,7 +146,7 @@ static bool make_logits(struct cli *c, struct model *m, const struct logits_opti
     bool fed = session_feed(s, ids.p, n, o->prefill ? SESSION_CONTRACT : SESSION_INFER_ONLY, collect,
                             &collected, &progress, e);
     progress_end(&progress);
-    ok = fed && (!o->output || write_file(&collected, o->output, e)) &&
+    ok = fed && (!o->output || write_file(&collected, o->output, o->force, e)) &&
          (!o->json || print_json(&collected, m, &ids, o->output, e));
 done:
     session_free(s);
@@ -165,7 +165,7 @@ static bool check_options(const struct logits_options *o, struct err *e)
         return err_set(e, ERR_USAGE, "-o - and --json: both go to stdout");
     if (is_stdout && isatty(STDOUT_FILENO) == 1)
         return err_set(e, ERR_USAGE, "-o -: stdout is a terminal; expected a file or a pipe");
-    return true;
+    return cli_check_output("-o", o->output, true, o->force, e);
 }
 
 int cmd_logits(struct cli *c, int argc, char **argv)
@@ -176,9 +176,10 @@ int cmd_logits(struct cli *c, int argc, char **argv)
     struct logits_options o = {0};
     int status;
     const struct cli_option options[] = {
-        {"--tokens", CLI_STRING, &o.tokens, "IDS", "token ids: 1,2,3 or @FILE"},
+        {"--tokens", CLI_TEXT, &o.tokens, "IDS", "token ids: 1,2,3 or @FILE"},
         {"-o,--output", CLI_STRING, &o.output, "FILE",
          "where the tensors `positions` and `logits` go (- is stdout)"},
+        {"--force", CLI_FLAG, &o.force, NULL, "replace an existing file"},
         {"--prefill", CLI_FLAG, &o.prefill, NULL,
          "the contract's call sequence, only the positions that it yields"},
         {"--json", CLI_FLAG, &o.json, NULL,

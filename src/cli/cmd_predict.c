@@ -14,7 +14,7 @@
 
 struct predict {
     const char *path, *function, *in, *out, *state_in, *state_out, *precision;
-    bool random, json, is_stdout; /* is_stdout: -o - */
+    bool random, json, force, is_stdout; /* is_stdout: -o - */
     int64_t seed, repeat, n_threads;
     mk_library *library;
     mk_model *model;
@@ -189,7 +189,7 @@ static bool save_state(struct predict *p, struct err *e)
         if (ok)
             st_writer_add(w, port.name, ST_F16, t.dims, t.rank, data[i]);
     }
-    ok = ok && st_writer_write(w, p->state_out, e);
+    ok = ok && st_writer_write(w, p->state_out, p->force, e);
     st_writer_free(w);
     for (size_t i = 0; i < n; i++)
         mem_free(data[i]);
@@ -209,7 +209,8 @@ static bool save_result(const struct predict *p, struct err *e)
         if (ok)
             st_writer_add(w, name, dtype_of(t.type), t.dims, t.rank, t.data);
     }
-    ok = ok && (p->is_stdout ? st_writer_print(w, stdout, e) && cli_flush(e) : st_writer_write(w, p->out, e));
+    ok = ok && (p->is_stdout ? st_writer_print(w, stdout, e) && cli_flush(e)
+                             : st_writer_write(w, p->out, p->force, e));
     st_writer_free(w);
     return ok;
 }
@@ -324,6 +325,7 @@ int cmd_predict(struct cli *c, int argc, char **argv)
         {"-o,--out,--output", CLI_STRING, &p->out, "FILE", "outputs, the same way (- is stdout)"},
         {"--state-in", CLI_STRING, &p->state_in, "FILE", "states before the call (zeros)"},
         {"--state-out", CLI_STRING, &p->state_out, "FILE", "states after it"},
+        {"--force", CLI_FLAG, &p->force, NULL, "replace existing files"},
         {"--random", CLI_FLAG, &p->random, NULL, "random inputs of the default shapes"},
         {"-s,--seed", CLI_INT, &p->seed, "N", "of --random (0)"},
         {"-r,--repeat", CLI_INT, &p->repeat, "N", "calls, timed (1); states go from call to call"},
@@ -348,7 +350,8 @@ int cmd_predict(struct cli *c, int argc, char **argv)
         else if (p->is_stdout && isatty(STDOUT_FILENO) == 1)
             ok = err_set(&e, ERR_USAGE, "-o -: stdout is a terminal; expected a file or a pipe");
         else
-            ok = predict(c, p, &e);
+            ok = cli_check_output("--out", p->out, true, p->force, &e) &&
+                 cli_check_output("--state-out", p->state_out, false, p->force, &e) && predict(c, p, &e);
     }
     mk_result_free(p->result);
     mk_state_free(p->state);

@@ -13,9 +13,9 @@ struct prompt_options {
 };
 /* Rows for a command's option table; about: what help says of -p. */
 #define PROMPT_OPTION_ROWS(p, about)                                                                         \
-    {"-p,--prompt", CLI_STRING, &(p).text, "TEXT", about},                                                   \
-        {"-f,--file", CLI_STRING, &(p).file, "FILE", "read the prompt from a file (- reads stdin)"},         \
-        {"--tokens", CLI_STRING, &(p).tokens, "IDS", "the prompt as ids: 1,2,3 or @FILE"},                   \
+    {"-p,--prompt", CLI_TEXT, &(p).text, "TEXT", about},                                                     \
+        {"-f,--file", CLI_TEXT, &(p).file, "FILE", "read the prompt from a file (- reads stdin)"},           \
+        {"--tokens", CLI_TEXT, &(p).tokens, "IDS", "the prompt as ids: 1,2,3 or @FILE"},                     \
     {                                                                                                        \
         "--keep-newline", CLI_FLAG, &(p).keep_newline, NULL,                                                 \
             "keep the last line end of a prompt from a file or stdin"                                        \

@@ -553,7 +553,8 @@ static bool run(struct conversion *c, struct convert_report *report, struct err 
     if (o->prefix && !check_prefix(o->prefix, e))
         return false;
     if (!check_specs(o, e) || !read_selection(&c->only, o->only, e) || !check_output(o, e) ||
-        (o->report_path && strcmp(o->report_path, "-") != 0 && !path_check_new(o->report_path, e)) ||
+        (o->report_path && strcmp(o->report_path, "-") != 0 &&
+         !path_check_output(o->report_path, o->replace, e)) ||
         !open_checkpoint(c, e))
         return false;
     o = c->options;

@@ -182,6 +182,17 @@ static void put_choices(struct buf *b, const struct quant_choices *c)
     buf_putc(b, '}');
 }
 
+static bool write_text(const char *path, bool replace, const struct buf *text, struct err *e)
+{
+    struct out_file *f = NULL;
+    if (!out_file_open(&f, path, replace, e))
+        return false;
+    if (out_file_write(f, text->p, text->n, e))
+        return out_file_commit(f, e);
+    out_file_abort(f);
+    return false;
+}
+
 bool convert_report_write(const struct convert_options *o, const struct quant_choices *choices,
                           const struct convert_report *r, const struct convert_part *parts, int n_parts,
                           int n_threads, struct err *e)
@@ -216,7 +227,7 @@ bool convert_report_write(const struct convert_options *o, const struct quant_ch
     if (ok && strcmp(o->report_path, "-") == 0)
         ok = fwrite(b.p, 1, b.n, stdout) == b.n || err_set_errno(e, "stdout: can't write");
     else if (ok)
-        ok = file_write(o->report_path, b.p, b.n, e);
+        ok = write_text(o->report_path, o->replace, &b, e);
     buf_fini(&b);
     return ok;
 }

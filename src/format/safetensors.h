@@ -114,7 +114,7 @@ void st_writer_free(struct st_writer *w);
 void st_writer_add(struct st_writer *w, const char *name, enum st_dtype dtype, const int64_t *shape, int rank,
                    const void *data);
 void st_writer_metadata(struct st_writer *w, const char *key, const char *value);
-bool st_writer_write(struct st_writer *w, const char *path, struct err *e) MUST_CHECK;
+bool st_writer_write(struct st_writer *w, const char *path, bool replace, struct err *e) MUST_CHECK;
 /* The same bytes to an open stream; the caller flushes it. */
 bool st_writer_print(struct st_writer *w, FILE *out, struct err *e) MUST_CHECK;
 

@@ -172,10 +172,10 @@ static bool write_all(const struct st_writer *w, struct sink *s, const char *whe
     return ok;
 }
 
-bool st_writer_write(struct st_writer *w, const char *path, struct err *e)
+bool st_writer_write(struct st_writer *w, const char *path, bool replace, struct err *e)
 {
     struct sink s = {0};
-    if (!out_file_open(&s.file, path, true, e))
+    if (!out_file_open(&s.file, path, replace, e))
         return false;
     if (write_all(w, &s, path, e))
         return out_file_commit(s.file, e);

@@ -10,8 +10,8 @@ tokens() {
 # same_bits PACKAGE N: N tokens in both call sequences
 same_bits() {
     tokens "$2" >ids.txt
-    expect 0 "" "$MILKIT" logits "$1" --tokens @ids.txt -o single.safetensors
-    expect 0 "" "$MILKIT" logits "$1" --tokens @ids.txt --prefill -o prefill.safetensors
+    expect 0 "" "$MILKIT" logits --force "$1" --tokens @ids.txt -o single.safetensors
+    expect 0 "" "$MILKIT" logits --force "$1" --tokens @ids.txt --prefill -o prefill.safetensors
     compare same prefill.safetensors single.safetensors
 }
 # batch N OPTIONS...: a package of batches of N tokens, recognised and the same bits
@@ -44,11 +44,11 @@ sed -i "$line,\$s/^\\( *tensor<fp16, \\[3, 32, 48\\]>\\) \\(squeeze_[0-9]*\\) = 
 [ "$(grep -c '_apart = squeeze' $program)" -eq 3 ] || fail "the prefill was not edited"
 expect 0 "" "$MILKIT" plan any
 [ "$(grep -c ' gated delta ' out.txt)" -eq 3 ] || fail "expected the delta rule in infer alone"
-expect 0 "" "$MILKIT" logits any --tokens @ids.txt --prefill -o unmatched.safetensors
+expect 0 "" "$MILKIT" logits --force any --tokens @ids.txt --prefill -o unmatched.safetensors
 compare near unmatched.safetensors matched.safetensors 0.02
 expect 0 "" "$MILKIT" run any --tokens @ids.txt -n 4 --greedy --ids
 for mode in fp32 fp16; do
-    expect 0 "" "$MILKIT" logits any --tokens @ids.txt --prefill --precision $mode -o other.safetensors
+    expect 0 "" "$MILKIT" logits --force any --tokens @ids.txt --prefill --precision $mode -o other.safetensors
     compare near other.safetensors matched.safetensors 0.1
 done
 

@@ -51,9 +51,9 @@ for p in $prompts; do
         golden=$window/golden.safetensors
         [ $package = resaved ] && golden=$resaved/golden.safetensors
         ids "$golden" $p.ids >$p.txt
-        expect 0 "" "$MILKIT" logits $package --tokens @$p.txt -o $package-$p.safetensors
+        expect 0 "" "$MILKIT" logits --force $package --tokens @$p.txt -o $package-$p.safetensors
         compare golden $package-$p.safetensors "$golden" $p 0.9998 1
-        expect 0 "" "$MILKIT" logits $package --tokens @$p.txt --prefill -o prefill.safetensors
+        expect 0 "" "$MILKIT" logits --force $package --tokens @$p.txt --prefill -o prefill.safetensors
         compare same prefill.safetensors $package-$p.safetensors
     done
     # other slots, so other sums, but the same numbers
@@ -61,7 +61,7 @@ for p in $prompts; do
 done
 # every length up to 5 blocks
 for n in $lengths; do
-    expect 0 "" "$MILKIT" logits blocks --tokens "$(ids "$window/golden.safetensors" batch64.ids $n)" --prefill -o prefill.safetensors
+    expect 0 "" "$MILKIT" logits --force blocks --tokens "$(ids "$window/golden.safetensors" batch64.ids $n)" --prefill -o prefill.safetensors
     compare same prefill.safetensors blocks-batch64.safetensors
 done
 ids "$window/golden.safetensors" five.ids >five.txt

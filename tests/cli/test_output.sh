@@ -42,6 +42,41 @@ fi
 expect 0 '"tensors_used":' "$MILKIT" convert "$tiny" -o streamed -c 64 -b 8 -q --report -
 cp out.txt report.json
 
+# ---- what is there already ----
+# refused WHAT COMMAND...: a file that is there stays, --force replaces it
+refused() {
+    local file=$1
+    shift
+    echo mine >"$file"
+    expect 1 "$file: exists" "$@"
+    [ "$(cat "$file")" = mine ] || fail "replaced without a word: $*"
+    expect 0 "" "$@" --force
+    [ "$(head -c 4 "$file")" != mine ] || fail "--force replaces nothing: $*"
+}
+refused there.safetensors "$MILKIT" logits tiny --tokens 1,2 -o there.safetensors
+head=tiny/qwen_lm_head.mlmodelc
+chunk=tiny/qwen_FFN_PF_chunk_01of01.mlmodelc
+refused there.out "$MILKIT" predict $head --random -o there.out
+refused there.state "$MILKIT" predict $chunk --random --state-out there.state
+mkdir reported
+echo mine >there.json
+expect 1 "there.json: exists" "$MILKIT" convert "$tiny" -o reported -c 64 -b 8 -q --report there.json
+[ "$(cat there.json)" = mine ] && [ -z "$(ls reported)" ] || fail "a conversion whose report is there"
+expect 0 "" "$MILKIT" convert "$tiny" -o reported -c 64 -b 8 -q --report there.json --force
+grep -q schema there.json || fail "convert --force --report"
+ln -s nowhere dangling
+expect 1 "exists" "$MILKIT" logits tiny --tokens 1,2 -o dangling
+[ ! -e nowhere ] || fail "an output through a link to nothing"
+# a name that means stdout elsewhere
+expect 2 "a package is a folder" "$MILKIT" convert "$tiny" -o - -c 64 -b 8
+expect 2 "a bundle is a folder" "$MILKIT" compile tiny/qwen_lm_head.mlpackage -o -
+expect 2 "does not go to stdout" "$MILKIT" predict $chunk --random --state-out -
+[ ! -e - ] || fail "something is called -"
+for seed in 99999999999999999999 -99999999999999999999 9223372036854775808; do
+    expect 2 "expected a whole number from -9223372036854775808 to 9223372036854775807, found '$seed'" "$MILKIT" run tiny -p And --seed $seed
+done
+expect 2 "expected a whole number, found" "$MILKIT" run tiny -p And --seed 1e3
+
 # ---- JSON ----
 # is_json FILE: one object with "schema": 1
 is_json() {

@@ -57,7 +57,9 @@ no_command "chat" bash -c "NO_COLOR=1 '$MILKIT' chat tiny --chat-template '$DATA
 LC_ALL=C.UTF-8 grep -q "0;x.*b.*c.*d.*e.*f" shown.txt || fail "chat: /system shows nothing: $(cat shown.txt)"
 
 # ---- whoever sits at a terminal is told what a command waits for; no one else is ----
-for command in "tokenize tiny" "tokenize tiny --decode" "tokenize tiny --jsonl" "template tiny" "template tiny --jsonl"; do
+for command in "tokenize tiny" "tokenize tiny --decode" "tokenize tiny --jsonl" "template tiny" "template tiny --jsonl" "run tiny -p -" "run tiny -f -" \
+    "run tiny --tokens @-" "chat tiny -p -" "chat tiny -f - --single-turn" "chat tiny --single-turn" "chat tiny --system-file - -p x" "eval tiny --text -" \
+    "check tiny --hf $tiny -p -" "logits tiny --json --tokens @-"; do
     at_terminal "$MILKIT" $command
     grep -q "milkit: waiting for .* on stdin; Ctrl-D ends it" shown.txt || fail "$command at a terminal: $(cat shown.txt)"
     at_terminal "$MILKIT" $command -q

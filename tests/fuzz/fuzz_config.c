@@ -141,7 +141,7 @@ static void write_set(int i)
         st_writer_add(w, s->name, ST_F32, s->n, s->n[2] ? 3 : s->n[1] ? 2 : 1, values);
     }
     char *path = path_join(folders[i], "model.safetensors");
-    fail_if(!st_writer_write(w, path, &e) || !safetensors_open(&tensors[i], path, &e), &e);
+    fail_if(!st_writer_write(w, path, true, &e) || !safetensors_open(&tensors[i], path, &e), &e);
     free(path);
     st_writer_free(w);
 }

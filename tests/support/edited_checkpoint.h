@@ -46,7 +46,7 @@ static inline char *edited_checkpoint(const char *model, const char *name, const
         st_writer_add(w, t->name, ST_F32, t->shape, t->rank, data[i]);
     }
     assert_int_equal(n_found, n_edits);
-    ASSERT_OK(st_writer_write(w, out, e));
+    ASSERT_OK(st_writer_write(w, out, true, e));
     st_writer_free(w);
     for (int i = 0; i < s->n_tensors; i++)
         free(data[i]);
@@ -85,7 +85,7 @@ static inline char *renamed_checkpoint(const char *model, const char *name, cons
         if (rename_one(context, t->name, new_name))
             st_writer_add(w, new_name, t->dtype, t->shape, t->rank, t->data);
     }
-    ASSERT_OK(st_writer_write(w, out, e));
+    ASSERT_OK(st_writer_write(w, out, true, e));
     st_writer_free(w);
     safetensors_close(s);
     free(text);

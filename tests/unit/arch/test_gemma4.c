@@ -563,7 +563,7 @@ static void test_vision_only(void **state)
     struct st_writer *w = st_writer_new();
     st_writer_add(w, "model.vision_tower.encoder.layers.0.mlp.gate_proj.linear.weight", ST_F32, shape, 2,
                   zeros);
-    ASSERT_OK(st_writer_write(w, file, e));
+    ASSERT_OK(st_writer_write(w, file, true, e));
     st_writer_free(w);
     struct opened o;
     struct err e = {0};

@@ -156,7 +156,7 @@ static char *write_checkpoint(const char *name, float bad)
         add_tensor(w, a, arena_printf(a, "%s%s", layer, layer_tensors[i].name), layer_tensors[i].rows,
                    layer_tensors[i].columns, strstr(layer_tensors[i].name, "up_proj") ? bad : 0);
     path = path_join(folder, "model.safetensors");
-    ASSERT_OK(st_writer_write(w, path, e));
+    ASSERT_OK(st_writer_write(w, path, true, e));
     free(path);
     st_writer_free(w);
     arena_free(a);

@@ -181,7 +181,7 @@ static void write_checkpoint(void)
     char *path = path_join(checkpoint, "config.json"), *weights = path_join(checkpoint, "model.safetensors");
     ASSERT_OK(folder_make(checkpoint, e));
     ASSERT_OK(file_write(path, config, strlen(config), e));
-    ASSERT_OK(st_writer_write(w, weights, e));
+    ASSERT_OK(st_writer_write(w, weights, true, e));
     st_writer_free(w);
     arena_free(a);
     free(path);

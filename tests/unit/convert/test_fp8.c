@@ -97,7 +97,7 @@ static char *write_checkpoint(const char *name, struct st_writer *w, const char 
     free(config);
     free(path);
     path = path_join(folder, "model.safetensors");
-    ASSERT_OK(st_writer_write(w, path, e));
+    ASSERT_OK(st_writer_write(w, path, true, e));
     free(path);
     return folder;
 }
@@ -239,7 +239,7 @@ static char *write_experts(const char *name, struct st_writer *w, const char *qu
     ASSERT_OK(file_write(path, config, strlen(config), e));
     free(path);
     path = path_join(folder, "model.safetensors");
-    ASSERT_OK(st_writer_write(w, path, e));
+    ASSERT_OK(st_writer_write(w, path, true, e));
     free(path);
     free(text);
     free(config);

@@ -297,7 +297,7 @@ static char *sharded_checkpoint(const char *extra)
             st_writer_add(w, t->name, t->dtype, t->shape, t->rank, t->data);
             buf_printf(&index, ", \"%s\": \"%s\"", t->name, name);
         }
-        ASSERT_OK(st_writer_write(w, path, e));
+        ASSERT_OK(st_writer_write(w, path, true, e));
         st_writer_free(w);
         free(path);
     }

@@ -12,7 +12,7 @@ static struct safetensors *open_names(const char *const *names)
     struct st_writer *w = st_writer_new();
     for (int i = 0; i < LISTED_MAX && names[i]; i++)
         st_writer_add(w, names[i], ST_U8, (const int64_t[]){1}, 1, &byte);
-    ASSERT_OK(st_writer_write(w, files_path("names.safetensors"), e));
+    ASSERT_OK(st_writer_write(w, files_path("names.safetensors"), true, e));
     st_writer_free(w);
     ASSERT_OK(safetensors_open(&s, files_path("names.safetensors"), e));
     return s;

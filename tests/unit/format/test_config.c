@@ -322,7 +322,7 @@ static struct safetensors *open_entries(const struct entry *list)
     struct st_writer *w = st_writer_new();
     for (; list->name; list++)
         st_writer_add(w, list->name, ST_F32, list->shape, list->shape[1] ? 2 : 1, zeros);
-    ASSERT_OK(st_writer_write(w, files_path("decoder.safetensors"), e));
+    ASSERT_OK(st_writer_write(w, files_path("decoder.safetensors"), true, e));
     st_writer_free(w);
     ASSERT_OK(safetensors_open(&s, files_path("decoder.safetensors"), e));
     return s;

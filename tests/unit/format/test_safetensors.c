@@ -150,7 +150,7 @@ static void test_writer_round_trip(void **state)
     st_writer_add(w, "longs", ST_I64, (const int64_t[]){2}, 1, longs);
     st_writer_metadata(w, "format", "pt");
     st_writer_metadata(w, "note", "two\nlines");
-    ASSERT_OK(st_writer_write(w, path, e));
+    ASSERT_OK(st_writer_write(w, path, true, e));
     st_writer_free(w);
 
     struct safetensors *s = NULL;
@@ -189,13 +189,13 @@ static void test_writer_refuses(void **state)
     struct st_writer *w = st_writer_new();
     st_writer_add(w, "x", ST_F32, (const int64_t[]){1}, 1, one);
     st_writer_add(w, "x", ST_F32, (const int64_t[]){1}, 1, one);
-    assert_false(st_writer_write(w, files_path("twice.safetensors"), &e));
+    assert_false(st_writer_write(w, files_path("twice.safetensors"), true, &e));
     expect_message(&e, ERR_BUG, "tensor x", NULL);
     assert_false(path_exists(files_path("twice.safetensors")));
     st_writer_free(w);
     w = st_writer_new();
     st_writer_add(w, "y", ST_F32, (const int64_t[]){-1}, 1, one);
-    assert_false(st_writer_write(w, files_path("negative.safetensors"), &e));
+    assert_false(st_writer_write(w, files_path("negative.safetensors"), true, &e));
     st_writer_free(w);
 }
 
@@ -208,7 +208,7 @@ static void test_read_f16(void **state)
     struct st_writer *w = st_writer_new();
     st_writer_add(w, "floats", ST_F32, (const int64_t[]){5}, 1, floats);
     st_writer_add(w, "doubles", ST_F64, (const int64_t[]){2}, 1, doubles);
-    ASSERT_OK(st_writer_write(w, path, e));
+    ASSERT_OK(st_writer_write(w, path, true, e));
     st_writer_free(w);
     struct safetensors *s = NULL;
     struct err e = {0};
@@ -269,7 +269,7 @@ static void test_read_f16_not_finite(void **state)
         struct err e = {0};
         char element[32];
         st_writer_add(w, "w", types[type], (const int64_t[]){N}, 1, data);
-        ASSERT_OK(st_writer_write(w, path, e));
+        ASSERT_OK(st_writer_write(w, path, true, e));
         st_writer_free(w);
         ASSERT_OK(safetensors_open(&s, path, e));
         const struct st_tensor *t = safetensors_find(s, "w");

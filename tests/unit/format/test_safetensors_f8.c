@@ -26,7 +26,7 @@ static struct safetensors *write_and_open(int64_t rows, int64_t columns, const u
     st_writer_add(w, "w", ST_F8_E4M3, shape, 2, data);
     if (scales)
         st_writer_add(w, "w_scale_inv", scale_type, scale_shape, 2, scales);
-    ASSERT_OK(st_writer_write(w, PATH, e));
+    ASSERT_OK(st_writer_write(w, PATH, true, e));
     st_writer_free(w);
     ASSERT_OK(safetensors_open(&s, PATH, e));
     unlink(PATH);
@@ -147,7 +147,7 @@ static void test_packed(void **state)
             st_writer_add(w, "w_scale_inv", ST_F32, cases[k].scale_shape, cases[k].scale_rank, scales);
         else
             st_writer_add(w, "w_scale_inv", ST_F32, wrong[k - sizeof cases / sizeof cases[0]], 3, scales);
-        ASSERT_OK(st_writer_write(w, PATH, e));
+        ASSERT_OK(st_writer_write(w, PATH, true, e));
         st_writer_free(w);
         ASSERT_OK(safetensors_open(&s, PATH, e));
         unlink(PATH);

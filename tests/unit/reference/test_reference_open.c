@@ -84,7 +84,7 @@ static void make(const char *config, enum st_dtype dtype, const char *left_out, 
         st_writer_add(w, n.name, dtype, n.shape, n.rank, data[t]);
     }
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
-    ASSERT_OK(st_writer_write(w, path, e));
+    ASSERT_OK(st_writer_write(w, path, true, e));
     st_writer_free(w);
     for (int t = 0; t < N_ENTRIES; t++)
         free(data[t]);

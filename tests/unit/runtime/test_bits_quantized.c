@@ -230,7 +230,7 @@ static char *write_meant(const char *package, const char *checkpoint)
         if (!table_get(put, t->name) && strcmp(t->name, "lm_head.weight") != 0)
             st_writer_add(w, t->name, t->dtype, t->shape, t->rank, t->data);
     }
-    ASSERT_OK(st_writer_write(w, weights, e));
+    ASSERT_OK(st_writer_write(w, weights, true, e));
     mil_model_close(chunk);
     mil_model_close(head);
     st_writer_free(w);

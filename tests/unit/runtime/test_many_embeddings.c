@@ -58,7 +58,7 @@ static char *write_checkpoint(const char *model)
             st_writer_add(w, t->name, t->dtype, t->shape, t->rank, t->data);
         }
     }
-    ASSERT_OK(st_writer_write(w, weights, e));
+    ASSERT_OK(st_writer_write(w, weights, true, e));
     st_writer_free(w);
     safetensors_close(s);
     free(tables[0]);

@@ -49,7 +49,7 @@ static char *make_variant(const struct variant *v, const char *name)
     assert_true(!v->part || n_changed > 0);
     if (v->format)
         st_writer_metadata(w, "format", v->format);
-    ASSERT_OK(st_writer_write(w, out, e));
+    ASSERT_OK(st_writer_write(w, out, true, e));
     st_writer_free(w);
     for (int i = 0; i < s->n_tensors; i++)
         free(data[i]);
