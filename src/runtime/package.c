@@ -388,16 +388,24 @@ static char *other_form(const char *path)
     return NULL;
 }
 
-static char **part_path(const struct package *p, int i)
+/* Embeddings, head, the chunks, their second files; the path of one that is not there is NULL. */
+static int count_files(const struct package *p)
 {
-    return i == 0 ? (char **)&p->embeddings : i == 1 ? (char **)&p->lm_head : &p->chunks[i - 2];
+    return 2 + 2 * p->n_chunks;
+}
+
+static char **file_path(const struct package *p, int i)
+{
+    if (i < 2)
+        return i == 0 ? (char **)&p->embeddings : (char **)&p->lm_head;
+    return i < 2 + p->n_chunks ? &p->chunks[i - 2] : &p->more_chunks[i - 2 - p->n_chunks];
 }
 
 const char *package_form(const struct package *p)
 {
     int n_compiled = 0, n = 0;
-    for (int i = 0; i < p->n_chunks + 2; i++) {
-        const char *path = *part_path(p, i);
+    for (int i = 0; i < count_files(p); i++) {
+        const char *path = *file_path(p, i);
         n += path != NULL;
         n_compiled += path && has_suffix(path, ".mlmodelc");
     }
@@ -407,8 +415,8 @@ const char *package_form(const struct package *p)
 int package_count_other_form(const struct package *p)
 {
     int n = 0;
-    for (int i = 0; i < p->n_chunks + 2; i++) {
-        char *other = other_form(*part_path(p, i));
+    for (int i = 0; i < count_files(p); i++) {
+        char *other = other_form(*file_path(p, i));
         n += other != NULL;
         free(other);
     }
@@ -417,8 +425,8 @@ int package_count_other_form(const struct package *p)
 
 void package_take_other_form(struct package *p)
 {
-    for (int i = 0; i < p->n_chunks + 2; i++) {
-        char **path = part_path(p, i), *other = other_form(*path);
+    for (int i = 0; i < count_files(p); i++) {
+        char **path = file_path(p, i), *other = other_form(*path);
         if (other) {
             free(*path);
             *path = other;

@@ -533,6 +533,25 @@ static void test_chunks_in_two_files(void **state)
         ASSERT_OK(package_open(&p, scratch, e));
         for (int k = 0; k < 2; k++)
             assert_base(p->more_chunks[k], cases[i].second[k]);
+        /* The other form of second files is known, asked for and counted like that of the first ones. */
+        assert_string_equal(package_form(p), i == 0 ? "mixed" : "mlmodelc");
+        assert_int_equal(package_count_other_form(p), 0);
+        for (int k = 0; k < 2; k++) {
+            bool is_compiled = has_suffix(cases[i].second[k], ".mlmodelc");
+            char *other = xasprintf("%.*s%s", (int)(strrchr(cases[i].second[k], '.') - cases[i].second[k]),
+                                    cases[i].second[k], is_compiled ? ".mlpackage" : ".mlmodelc");
+            put_model(other);
+            assert_int_equal(package_count_other_form(p), 1);
+            package_take_other_form(p);
+            assert_base(p->more_chunks[k], other);
+            assert_base(p->more_chunks[1 - k], cases[i].second[1 - k]);
+            package_take_other_form(p); /* and back, so that the next one is judged by itself */
+            assert_base(p->more_chunks[k], cases[i].second[k]);
+            char *path = path_join(scratch, other);
+            assert_true(path_remove_tree(path, NULL));
+            free(path);
+            free(other);
+        }
         package_close(p);
         free(text);
     }
