@@ -322,8 +322,8 @@ MK_API void mk_result_free(mk_result *r);
 
 /* Keys are long options of the command of this name without dashes: "context", "batch", "split-head", "gdn-chunk", "threads"
  * (numbers), "chunks" (a number or "auto"), "prefix", "format", "lut-embeddings", "lut-ffn", "lut-head", "lut-method",
- * "quant-embeddings", "quant-ffn", "quant-head", "only", "report" (a file) (strings), "force", "resume", "exact-norms",
- * "exact-topk" (true or false). The command runs some tokens of what it has written; this function does not: mk_package_open and
+ * "quant-embeddings", "quant-ffn", "quant-head", "only", "report" (a file) (strings), "force", "resume", "anemll-rotate",
+ * "exact-norms", "exact-topk" (true or false). The command runs some tokens of what it has written; this function does not: mk_package_open and
  * a session do. *report (unless NULL): a JSON object. */
 MK_API mk_status mk_convert(mk_library *library, const char *checkpoint, const char *output,
                             const char *options_json, const mk_call *call, mk_text **report, mk_error **e);

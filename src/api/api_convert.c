@@ -164,6 +164,7 @@ mk_status mk_convert(mk_library *library, const char *checkpoint, const char *ou
         {"quant-embeddings", OPTION_TEXT, &t.quant[0]},
         {"quant-ffn", OPTION_TEXT, &t.quant[1]},
         {"quant-head", OPTION_TEXT, &t.quant[2]},
+        {"anemll-rotate", OPTION_FLAG, &o.settings.anemll_rotate},
         {"exact-norms", OPTION_FLAG, &o.settings.exact_norms},
         {"exact-topk", OPTION_FLAG, &o.settings.exact_topk},
         {"only", OPTION_TEXT, &o.only},

@@ -19,10 +19,11 @@ struct arch_settings {
     int64_t context_length; /* positions of the KV cache */
     int64_t batch_size;     /* tokens of a prefill call */
     int n_chunks;
-    int split_lm_head; /* 0: the family's default */
-    int gdn_chunk;     /* 0: the family's default */
-    bool exact_norms;  /* Qwen3.5: gains 1 + w as the sum of two fp16 numbers, not one */
-    bool exact_topk;   /* exactly k experts, also where weights of the router are equal at the k-th place */
+    int split_lm_head;  /* 0: the family's default */
+    int gdn_chunk;      /* 0: the family's default */
+    bool exact_norms;   /* Qwen3.5: gains 1 + w as the sum of two fp16 numbers, not one */
+    bool anemll_rotate; /* Gemma 3: caches and functions as ANEMLL has them, not the contract's window */
+    bool exact_topk;    /* exactly k experts, also where weights of the router are equal at the k-th place */
 };
 
 #define ARCH_SPLIT 16
@@ -43,9 +44,11 @@ struct arch_model {
     double softcap;           /* logits are softcap * tanh(product / softcap); 0: the products */
     struct decoder_ends ends; /* embeddings, final norm, head */
     bool *tensor_used;        /* [tensors->n_tensors]: what the programs took */
-    bool knows_exact_norms, knows_exact_topk; /* the settings of these names change its programs */
-    const void *own;                          /* the family's own parsed configuration */
-    const char *note; /* what is special about how the checkpoint was read; NULL: nothing */
+    bool knows_exact_norms, knows_exact_topk,
+        knows_rotate;        /* the settings of these names change its programs */
+    double embedding_factor; /* of the table's rows; 0 or 1: none */
+    const void *own;         /* the family's own parsed configuration */
+    const char *note;        /* what is special about how the checkpoint was read; NULL: nothing */
 };
 
 struct arch_family {

@@ -125,8 +125,9 @@ struct arch_state {
     int rank;
     int64_t shape[4];
 };
+/* rotates: infer_rotate and prefill_rotate as well */
 void arch_describe_chunk(const struct arch_model *m, int i_chunk, const struct arch_state *states,
-                         int n_states, struct mil_model *out);
+                         int n_states, bool rotates, struct mil_model *out);
 /* The sizes of the head's parts: vocab_size div n, plus one for the first (vocab_size mod n). */
 int64_t arch_head_part(int64_t vocab_size, int n, int i);
 
@@ -134,7 +135,12 @@ int64_t arch_head_part(int64_t vocab_size, int n, int i);
 
 /* The caller's view of input_ids -> hidden_states (and per_layer_inputs). */
 void arch_describe_embeddings(const struct arch_model *m, struct mil_model *out);
-/* A plain lookup in m->ends.embeddings. */
+/* Rows [ids] of a table [rows, columns] times a factor; l: its layout, of one tensor. What fp16 loses of the factor is lost
+ * for all numbers alike: the table holds what it can of it without rounding, one more factor stands behind the lookup. */
+struct mil_var *arch_scaled_rows(struct mil_builder *b, struct mil_model *out, struct arch_layout l,
+                                 double factor, struct mil_var *ids, const char *table_name,
+                                 const char *name);
+/* A lookup in m->ends.embeddings, times m->embedding_factor. */
 bool arch_build_embeddings(struct arch_model *m, struct mil_model *out, struct err *e) MUST_CHECK;
 /* split_lm_head products with rows of m->ends.head, capped where m->softcap says so. */
 bool arch_build_head(struct arch_model *m, struct mil_model *out, struct err *e) MUST_CHECK;

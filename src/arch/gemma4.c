@@ -23,42 +23,16 @@ static const char *const model_types[] = {"gemma4", "gemma4_text", "gemma4_visio
 
 /* ---- embeddings ---- */
 
-/* A root as a factor in the table that is not above it, a power of two, times 5, 6 or 7 quarters where elements
- * have the 8 bits of bf16, and an fp16 number for what is left, so that their product is as near to the root as can
- * be (2^-11 at worst). Elements of bf16 and fp16 times the factor are exact in fp16 unless they are subnormal there. */
-static void split_root(double root, bool is_bf16, double *in_table, double *left)
-{
-    double best = INFINITY;
-    for (int quarters = 4; quarters <= (is_bf16 ? 7 : 4); quarters++) {
-        double factor = ldexp(quarters / 4.0, (int)floor(log2(root / (quarters / 4.0))));
-        double number = f16_to_f32(f64_to_f16(root / factor)), error = fabs(factor * number - root);
-        if (error < best) {
-            best = error;
-            *in_table = factor;
-            *left = number;
-        }
-    }
-}
-
-/* Rows of a table [rows, columns] at the ids, times the root of a size; placeholders have the row of the padding id.
- * Elements times the root would each be rounded to fp16 for themselves; this way what the root loses is one factor for all, which costs the least, and the product is
- * rounded once like a table's element. */
+/* Rows of a table [rows, columns] at the ids, times the root of a size; placeholders have the row of the padding id. */
 static struct mil_var *scaled_rows(const struct gemma4 *g, struct mil_builder *b, struct mil_model *out,
                                    const struct st_tensor *t, int64_t rows, int64_t size, struct mil_var *ids,
                                    const char *table_name, const char *name)
 {
-    int64_t dims[2] = {rows, t->shape[1]};
-    struct arch_layout l = arch_layout_of(&t, dims[0], dims[1]);
-    double left = 1;
-    l.transform = ARCH_SCALE;
+    struct arch_layout l = arch_layout_of(&t, rows, t->shape[1]);
     l.replaced = g->placeholders;
     l.n_replaced = g->n_placeholders;
     l.replacement = g->padding_id;
-    split_root(sqrt((double)size), t->dtype == ST_BF16, &l.factor, &left);
-    const struct mil_value *table = arch_layout_weight(out, &l, 2, dims);
-    if (left == 1)
-        return block_gather(b, table, ids, table_name, name);
-    return block_scale(b, block_gather(b, table, ids, table_name, NULL), left, name);
+    return arch_scaled_rows(b, out, l, sqrt((double)size), ids, table_name, name);
 }
 
 static bool gemma4_build_embeddings(struct arch_model *m, struct mil_model *out, struct err *e)
@@ -331,7 +305,7 @@ static bool gemma4_build_chunk(struct arch_model *m, int i_chunk, struct mil_mod
         states[n] = (struct arch_state){.name = state_names[k], .rank = 4};
         state_shape(m, (enum gemma4_kind)k, states[n++].shape);
     }
-    arch_describe_chunk(m, i_chunk, states, n, out);
+    arch_describe_chunk(m, i_chunk, states, n, false, out);
     return true;
 }
 

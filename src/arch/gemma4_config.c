@@ -282,17 +282,12 @@ static bool read_config(struct arch_model *m, struct gemma4 *g, bool *is_tied, s
     *is_tied = true;
     if (!check_model_type(m, where, e) || !check_variants(m, where, e) || !read_sizes(m, g, where, e) ||
         !read_placeholders(m, g, where, e) || !config_get_epsilon(&m->config, &g->rms_norm_eps, e) ||
-        !json_get_double(c, "final_logit_softcapping", &m->softcap, where, e) ||
+        !config_get_softcap(&m->config, &m->softcap, e) ||
         !json_get_int(c, "num_kv_shared_layers", &g->n_shared, where, e) ||
         !json_get_bool(c, "use_double_wide_mlp", &g->double_wide, where, e) ||
         /* A wrapper's own key counts, not the one of its text settings. */
         !json_get_bool(m->config.top, "tie_word_embeddings", is_tied, where, e))
         return false;
-    /* The package divides and multiplies by the cap in fp16. */
-    const cJSON *cap = json_get(c, "final_logit_softcapping");
-    if (cap && !cJSON_IsNull(cap) && !(m->softcap >= 0.001 && m->softcap <= 10000))
-        return err_set(e, ERR_FORMAT, "%s: key final_logit_softcapping: expected 0.001 to 10000, found %g",
-                       where, m->softcap);
     if (g->n_shared < 0)
         return err_set(e, ERR_FORMAT, "%s: key num_kv_shared_layers: expected 0 or more, found %lld", where,
                        (long long)g->n_shared);

@@ -1,5 +1,6 @@
 /* The programs and descriptions that every family has: token embeddings, the head's parts, a chunk's callers'
  * view. */
+#include <math.h>
 #include "arch/blocks.h"
 #include "arch/family.h"
 #include "format/contract.h"
@@ -45,14 +46,49 @@ void arch_describe_embeddings(const struct arch_model *m, struct mil_model *out)
                   (int)(sizeof pairs / sizeof pairs[0]));
 }
 
+/* A factor as one in the table that is not above it, a power of two, times 5, 6 or 7 quarters where elements
+ * have the 8 bits of bf16, and an fp16 number for what is left, so that their product is as near to it as can
+ * be (2^-11 at worst). Elements of bf16 and fp16 times the factor are exact in fp16 unless they are subnormal there. */
+static void split_factor(double whole, bool is_bf16, double *in_table, double *left)
+{
+    double best = INFINITY;
+    for (int quarters = 4; quarters <= (is_bf16 ? 7 : 4); quarters++) {
+        double factor = ldexp(quarters / 4.0, (int)floor(log2(whole / (quarters / 4.0))));
+        double number = f16_to_f32(f64_to_f16(whole / factor)), error = fabs(factor * number - whole);
+        if (error < best) {
+            best = error;
+            *in_table = factor;
+            *left = number;
+        }
+    }
+}
+
+struct mil_var *arch_scaled_rows(struct mil_builder *b, struct mil_model *out, struct arch_layout l,
+                                 double factor, struct mil_var *ids, const char *table_name, const char *name)
+{
+    int64_t dims[2] = {l.rows, l.columns};
+    double left = 1;
+    l.transform = ARCH_SCALE;
+    split_factor(factor, l.tensors[0]->dtype == ST_BF16, &l.factor, &left);
+    const struct mil_value *table = arch_layout_weight(out, &l, 2, dims);
+    if (left == 1)
+        return block_gather(b, table, ids, table_name, name);
+    return block_scale(b, block_gather(b, table, ids, table_name, NULL), left, name);
+}
+
 bool arch_build_embeddings(struct arch_model *m, struct mil_model *out, struct err *e)
 {
     int64_t any_length[2] = {1, m->settings.batch_size == 1 ? 1 : MIL_DIM_UNKNOWN};
     int64_t dims[2] = {m->vocab_size, m->hidden_size};
     struct mil_builder *b = mil_builder_new(out, "main", "CoreML8");
     struct mil_var *ids = mil_build_input(b, PORT_INPUT_IDS, MIL_INT32, 2, any_length);
-    struct mil_var *hidden = block_gather(b, arch_weight(out, m->ends.embeddings, 0, 2, dims), ids,
-                                          "embed_tokens_weight", PORT_HIDDEN_STATES);
+    const char *const name = "embed_tokens_weight";
+    double factor = m->embedding_factor > 0 ? m->embedding_factor : 1;
+    const struct st_tensor *table = m->ends.embeddings;
+    struct mil_var *hidden =
+        factor == 1 ? block_gather(b, arch_weight(out, table, 0, 2, dims), ids, name, PORT_HIDDEN_STATES)
+                    : arch_scaled_rows(b, out, arch_layout_of(&table, dims[0], dims[1]), factor, ids, name,
+                                       PORT_HIDDEN_STATES);
     if (!mil_builder_finish(b, &hidden, 1, e))
         return err_wrap(e, "embeddings");
     arch_describe_embeddings(m, out);
@@ -155,24 +191,26 @@ static void describe_function(const struct arch_model *m, bool is_last, const st
 }
 
 void arch_describe_chunk(const struct arch_model *m, int i_chunk, const struct arch_state *states,
-                         int n_states, struct mil_model *out)
+                         int n_states, bool rotates, struct mil_model *out)
 {
+    static const char *const names[4] = {FUNCTION_INFER, FUNCTION_PREFILL, FUNCTION_INFER_ROTATE,
+                                         FUNCTION_PREFILL_ROTATE};
     struct mil_description *d = &out->description;
     bool is_last = i_chunk == m->settings.n_chunks - 1;
     int64_t begin, end;
     arch_chunk_layers(m, i_chunk, &begin, &end);
     d->has_functions = true;
-    d->n_functions = 2;
-    d->functions = ARENA_ARRAY(out->arena, struct mil_function_description, 2);
+    d->n_functions = rotates ? 4 : 2;
+    d->functions = ARENA_ARRAY(out->arena, struct mil_function_description, d->n_functions);
     d->default_function_name = FUNCTION_INFER;
-    describe_function(m, is_last, states, n_states, out, &d->functions[0], FUNCTION_INFER, 1);
-    describe_function(m, is_last, states, n_states, out, &d->functions[1], FUNCTION_PREFILL,
-                      m->settings.batch_size);
+    for (int i = 0; i < d->n_functions; i++)
+        describe_function(m, is_last, states, n_states, out, &d->functions[i], names[i],
+                          i % 2 == 0 ? 1 : m->settings.batch_size);
     const struct mil_text_pair pairs[] = {
         {"com.anemll.batch_size", number_text(out, m->settings.batch_size)},
         {"com.anemll.chunk_no", number_text(out, i_chunk + 1)},
         {"com.anemll.context_length", number_text(out, m->settings.context_length)},
-        {"com.anemll.functions", "infer,prefill"},
+        {"com.anemll.functions", rotates ? "infer,prefill,infer_rotate,prefill_rotate" : "infer,prefill"},
         {"com.anemll.info", "Converted with milkit"},
         {"com.anemll.layers", arena_printf(out->arena, "%lld-%lld", (long long)begin, (long long)end - 1)},
         {"com.anemll.num_chunks", number_text(out, m->settings.n_chunks)},

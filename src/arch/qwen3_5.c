@@ -240,7 +240,7 @@ static bool qwen3_5_build_chunk(struct arch_model *m, int i_chunk, struct mil_mo
     if (!build_function(m, &c, states, out, FUNCTION_INFER, 1, e) ||
         !build_function(m, &c, states, out, FUNCTION_PREFILL, m->settings.batch_size, e))
         return err_wrap(e, "chunk %d", i_chunk + 1);
-    arch_describe_chunk(m, i_chunk, states, N_STATES, out);
+    arch_describe_chunk(m, i_chunk, states, N_STATES, false, out);
     return true;
 }
 

@@ -122,7 +122,7 @@ static bool check_length(const struct arch_model *m, const struct config_rope *y
     return y->positions_limit == 0 || m->settings.context_length <= y->positions_limit ||
            err_set(e, ERR_UNSUPPORTED,
                    "%s: RoPE type %s: frequencies change with the length of the text beyond %lld positions, "
-                   "which a graph does not hold: expected a context of at most %lld (-c), found %lld",
+                   "which a graph does not hold: expected a context of at most %lld, found %lld",
                    m->config.path, y->type == CONFIG_ROPE_LONG ? "longrope" : "dynamic",
                    (long long)y->positions_limit, (long long)y->positions_limit,
                    (long long)m->settings.context_length);

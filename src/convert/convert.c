@@ -161,6 +161,8 @@ static void warn_about_options(const struct conversion *c)
     if (m->settings.exact_norms && !m->knows_exact_norms)
         log_warn(c->options->log, "exact norms change nothing: norms of %s have one constant",
                  m->family->name);
+    if (m->settings.anemll_rotate && !m->knows_rotate)
+        log_warn(c->options->log, "the rotating caches change nothing: %s has none", m->family->name);
     if (m->settings.exact_topk && !m->knows_exact_topk)
         log_warn(c->options->log, "the exact choice of experts changes nothing: the model has no experts");
 }

@@ -99,6 +99,25 @@ bool config_get_epsilon(const struct config *c, double *epsilon, struct err *e)
                     c->path, *epsilon));
 }
 
+bool config_get_softcap(const struct config *c, double *cap, struct err *e)
+{
+    const cJSON *item = json_get(c->text, "final_logit_softcapping");
+    if (!json_get_double(c->text, "final_logit_softcapping", cap, c->path, e))
+        return false;
+    /* The package divides and multiplies by the cap in fp16. */
+    return !item || cJSON_IsNull(item) || (*cap >= 0.001 && *cap <= 10000) ||
+           err_set(e, ERR_FORMAT, "%s: key final_logit_softcapping: expected 0.001 to 10000, found %g",
+                   c->path, *cap);
+}
+
+bool config_get_query_scalar(const struct config *c, double *scalar, struct err *e)
+{
+    return json_get_double(c->text, "query_pre_attn_scalar", scalar, c->path, e) &&
+           ((isfinite(*scalar) && *scalar > 0) ||
+            err_set(e, ERR_FORMAT, "%s: key query_pre_attn_scalar: expected a positive number, found %g",
+                    c->path, *scalar));
+}
+
 bool config_get_sizes(const struct config *c, struct config_sizes *s, struct err *e)
 {
     const struct {

@@ -49,6 +49,10 @@ struct config_sizes {
 };
 /* What is among the text settings replaces what *s holds. n_heads is a multiple of n_kv_heads then. */
 bool config_get_sizes(const struct config *c, struct config_sizes *s, struct err *e) MUST_CHECK;
+/* final_logit_softcapping: what packages can divide and multiply by; null or missing leaves *cap. */
+bool config_get_softcap(const struct config *c, double *cap, struct err *e) MUST_CHECK;
+/* query_pre_attn_scalar: a positive number */
+bool config_get_query_scalar(const struct config *c, double *scalar, struct err *e) MUST_CHECK;
 /* rms_norm_eps: 0 .. 1, without 1 */
 bool config_get_epsilon(const struct config *c, double *epsilon, struct err *e) MUST_CHECK;
 

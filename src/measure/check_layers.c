@@ -196,10 +196,14 @@ static bool find_cache(const struct check_layers *l, const struct reference_sess
     int64_t slot = ordinal(r, layer, REFERENCE_KEYS), head = 0;
     if (e) { /* keys of all layers, then values of all layers */
         slot += kind == REFERENCE_VALUES ? e->dims[0] / 2 : 0;
-    } else { /* a slot for both of a layer */
+    } else { /* a slot for both of a layer; in ANEMLL's form values of all layers behind the keys of all */
         const struct meta_state *s = listed(meta, layer, STATE_KV_CACHE_STEM, &slot);
         e = s ? session_find_state(session, s->name) : NULL;
-        head = kind == REFERENCE_VALUES ? want->shape[0] : 0;
+        bool is_split = e && e->rank == 4 && e->dims[0] == 2 * s->n_layers;
+        if (kind == REFERENCE_VALUES && is_split)
+            slot += s->n_layers;
+        else if (kind == REFERENCE_VALUES)
+            head = want->shape[0];
     }
     if (!e || e->rank != 4 || slot >= e->dims[0] || head + want->shape[0] > e->dims[1] ||
         e->dims[3] != want->shape[2])
@@ -212,6 +216,8 @@ static bool find_cache(const struct check_layers *l, const struct reference_sess
     int64_t end = reference_session_position(r), batch = l->model->batch_size;
     if (e->dims[2] == l->model->mask_length)
         p->base = 0;
+    else if (e->dims[2] == l->model->rotate_from) /* fills, then drops what a call adds */
+        p->base = end <= e->dims[2] ? 0 : end - e->dims[2];
     else if (e->dims[2] == meta->local_attention_window + batch) /* drops what a call adds */
         p->base = end - e->dims[2];
     else /* shifts by blocks */

@@ -1,11 +1,13 @@
 /* Plain decoders: attention, then a gated MLP, each on a normed copy of the residual stream.
  *
- * For a token's residual stream x, in every layer:
+ * A token's residual stream x begins as its embedding, in some families times the root of hidden_size. In every layer:
  *   h = norm(x); q, k, v = projections of h; q and k are normed per head, where the family does that, and turned by
  *   their position, but for layers that do not turn; x += o_proj(attention(q, keys so far, values so far)), where a layer
  *   that slides sees the last `window` of them;
- *   h = norm(x); x += down_proj(silu(gate_proj(h)) * up_proj(h)).
- * Logits are the head's products with the normed x. Families are rows of families.def.
+ *   h = norm(x); x += down_proj(act(gate_proj(h)) * up_proj(h)), act being silu or gelu.
+ * Some families norm what a block gives before it is added, some store norm weights minus one, in some the layers that slide
+ * turn by frequencies of their own. Logits are the head's products with the normed x, which a cap may bend. Families are
+ * rows of families.def.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -20,12 +22,22 @@ struct traits {
     bool has_mlp_bias_key;       /* mlp_bias: the same of gate, up and down */
     struct config_rope_keys rope;
     struct config_layer_rules layers; /* which layers slide, and which turn */
+    bool is_centred;                  /* norm weights are stored minus one */
+    bool has_gelu;                    /* in place of silu */
+    bool scales_embeddings;           /* by the root of hidden_size */
+    double
+        missing_query_scalar; /* query_pre_attn_scalar, in place of the head's size; 0: there is no such key */
+    bool has_local_cache;     /* layers that slide turn by local_rope */
+    struct config_rope_keys local_rope;
+    bool has_softcap;
+    const char *const *refused; /* keys that must be missing, null or false */
 };
 
 struct decoder {
     struct config_sizes sizes;
     float eps;
-    struct reference_rope rope;
+    struct reference_rope rope, local_rope;
+    float scale; /* of scores */
     const float *norm;
     int64_t window;          /* of layers that slide */
     struct config_layer *is; /* [n_layers], as the next */
@@ -40,10 +52,39 @@ struct work {
     float *k, *v;           /* [batch, n_kv_heads * head_dim] */
     float *gate, *up;       /* [batch, intermediate_size] */
     float *cosines, *sines; /* [batch, head_dim / 2] */
-    float *scores;          /* [n_threads, capacity] */
+    float *local_cosines, *local_sines;
+    float *scores; /* [n_threads, capacity] */
 };
 
 /* ---- settings ---- */
+
+/* Variants of the model code that a checkpoint may ask for and that are not computed here. */
+static bool check_variants(const struct reference *r, struct err *e)
+{
+    const struct traits *t = r->parts->family->traits;
+    const struct config *c = &r->parts->config;
+    for (const char *const *key = t->refused; key && *key; key++) {
+        const cJSON *item = json_get(c->text, *key);
+        if (item && !cJSON_IsNull(item) && !cJSON_IsFalse(item))
+            return err_set(e, ERR_UNSUPPORTED, "%s: key %s: the reference knows only models without it",
+                           c->path, *key);
+    }
+    return t->has_gelu ? config_check_activation(c, "hidden_activation", "gelu_pytorch_tanh", NULL, e)
+                       : config_check_activation(c, "hidden_act", "silu", "swish", e);
+}
+
+static bool read_scales(struct reference *r, struct decoder *d, struct err *e)
+{
+    const struct traits *t = r->parts->family->traits;
+    double cap = 0, scalar = t->missing_query_scalar;
+    if (t->has_softcap && !config_get_softcap(&r->parts->config, &cap, e))
+        return false;
+    if (scalar > 0 && !config_get_query_scalar(&r->parts->config, &scalar, e))
+        return false;
+    r->parts->softcap = (float)cap;
+    d->scale = reference_constant(r, 1.0 / sqrt(scalar > 0 ? scalar : (double)d->sizes.head_dim));
+    return true;
+}
 
 static bool read_settings(struct reference *r, struct decoder *d, bool *is_tied, struct err *e)
 {
@@ -57,6 +98,7 @@ static bool read_settings(struct reference *r, struct decoder *d, bool *is_tied,
     if (cJSON_IsNull(json_get(c->text, "num_key_value_heads")))
         s->n_kv_heads = 0;
     if (!config_get_sizes(c, s, e) || !json_get_bool(c->text, "tie_word_embeddings", is_tied, c->path, e) ||
+        !json_get_bool(c->top, "tie_word_embeddings", is_tied, c->path, e) ||
         !reference_get_size(r, "max_position_embeddings", INT32_MAX, &r->max_positions, e))
         return false;
     if (s->head_dim % 2 != 0)
@@ -67,12 +109,36 @@ static bool read_settings(struct reference *r, struct decoder *d, bool *is_tied,
     r->n_layers = s->n_layers;
     d->eps = (float)s->rms_norm_eps;
     d->is = ARENA_ARRAY(r->parts->arena, struct config_layer, r->n_layers);
-    return config_check_activation(c, "hidden_act", "silu", "swish", e) &&
+    return check_variants(r, e) && read_scales(r, d, e) &&
            config_get_layers(c, &t->layers, r->n_layers, d->is, &d->window, e) &&
-           reference_rope_read(r, s->head_dim, &t->rope, &d->rope, e);
+           reference_rope_read(r, s->head_dim, &t->rope, &d->rope, e) &&
+           (!t->has_local_cache || reference_rope_read(r, s->head_dim, &t->local_rope, &d->local_rope, e));
 }
 
 /* ---- tensors ---- */
+
+/* The gains of a norm whose weights are stored minus one. */
+static void centre(const struct reference *r, const float **norm, int64_t n)
+{
+    float *gains = *norm ? ARENA_ARRAY(r->parts->arena, float, n) : NULL;
+    for (int64_t i = 0; gains && i < n; i++)
+        gains[i] = reference_constant(r, 1.0 + (double)(*norm)[i]);
+    *norm = gains;
+}
+
+static void centre_norms(const struct reference *r, struct decoder *d)
+{
+    static const enum decoder_tensor of_heads[] = {DECODER_Q_NORM, DECODER_K_NORM},
+                                     of_stream[] = {DECODER_INPUT_NORM, DECODER_POST_ATTENTION_NORM,
+                                                    DECODER_MLP_NORM, DECODER_POST_MLP_NORM};
+    centre(r, &d->norm, r->hidden_size);
+    for (int64_t i = 0; i < r->n_layers; i++) {
+        for (int k = 0; k < 2; k++)
+            centre(r, &d->layers[i].vector[of_heads[k]], d->sizes.head_dim);
+        for (int k = 0; k < 4; k++)
+            centre(r, &d->layers[i].vector[of_stream[k]], r->hidden_size);
+    }
+}
 
 static bool open_decoder(struct reference *r, struct err *e)
 {
@@ -97,6 +163,8 @@ static bool open_decoder(struct reference *r, struct err *e)
     for (int64_t i = 0; i < r->n_layers; i++)
         if (!reference_find_layer(r, i, parts, sizes, &d->layers[i], e))
             return false;
+    if (t->is_centred)
+        centre_norms(r, d);
     return true;
 }
 
@@ -123,6 +191,8 @@ static bool open_session(struct reference_session *s, struct err *e)
            reference_take(s, &w->up, batch, d->sizes.intermediate_size, 1, e) &&
            reference_take(s, &w->cosines, batch, d->sizes.head_dim / 2, 1, e) &&
            reference_take(s, &w->sines, batch, d->sizes.head_dim / 2, 1, e) &&
+           reference_take(s, &w->local_cosines, batch, d->sizes.head_dim / 2, 1, e) &&
+           reference_take(s, &w->local_sines, batch, d->sizes.head_dim / 2, 1, e) &&
            reference_take(s, &w->scores, pool_threads(r->parts->pool), s->capacity, 1, e);
 }
 
@@ -141,13 +211,29 @@ static bool session_state(const struct reference_session *s, int64_t layer, enum
 /* ---- the forward pass ---- */
 
 /* Norms (norm NULL: not) and turns (where the layer does) each head of each token: rows [n, n_heads, head_dim]. */
-static void norm_and_turn(const struct decoder *d, const struct work *w, bool turns, float *rows,
-                          const float *norm, int64_t n, int64_t n_heads)
+static void norm_and_turn(const struct reference *r, const struct work *w, const struct config_layer *is,
+                          float *rows, const float *norm, int64_t n, int64_t n_heads)
 {
+    const struct decoder *d = r->parts->own;
+    const struct traits *t = r->parts->family->traits;
+    bool is_local = t->has_local_cache && is->slides;
+    const struct reference_rope *rope = is_local ? &d->local_rope : &d->rope;
     if (norm)
         reference_rms_norm(rows, norm, n * n_heads, d->sizes.head_dim, d->eps, rows);
-    if (turns)
-        reference_rope_turn_heads(rows, n, n_heads, d->sizes.head_dim, d->rope.n_pairs, w->cosines, w->sines);
+    if (is->turns)
+        reference_rope_turn_heads(rows, n, n_heads, d->sizes.head_dim, rope->n_pairs,
+                                  is_local ? w->local_cosines : w->cosines,
+                                  is_local ? w->local_sines : w->sines);
+}
+
+/* x += y, which a norm (NULL: none) goes over first. */
+static void add_block(struct reference_session *s, const struct decoder *d, float *y, const float *norm,
+                      int64_t n)
+{
+    int64_t h = s->reference->hidden_size;
+    if (norm)
+        reference_rms_norm(y, norm, n, h, d->eps, y);
+    reference_add(s->stream, y, n * h);
 }
 
 static void attention_block(struct reference_session *s, const struct decoder *d,
@@ -159,28 +245,26 @@ static void attention_block(struct reference_session *s, const struct decoder *d
     reference_linear(s, l->matrix[DECODER_Q], l->vector[DECODER_Q_BIAS], w->h, n, w->q);
     reference_linear(s, l->matrix[DECODER_K], l->vector[DECODER_K_BIAS], w->h, n, w->k);
     reference_linear(s, l->matrix[DECODER_V], l->vector[DECODER_V_BIAS], w->h, n, w->v);
-    bool turns = d->is[i_layer].turns;
-    norm_and_turn(d, w, turns, w->q, l->vector[DECODER_Q_NORM], n, d->sizes.n_heads);
-    norm_and_turn(d, w, turns, w->k, l->vector[DECODER_K_NORM], n, d->sizes.n_kv_heads);
+    norm_and_turn(r, w, &d->is[i_layer], w->q, l->vector[DECODER_Q_NORM], n, d->sizes.n_heads);
+    norm_and_turn(r, w, &d->is[i_layer], w->k, l->vector[DECODER_K_NORM], n, d->sizes.n_kv_heads);
     reference_store(s, w->k, n, d->sizes.n_kv_heads, d->sizes.head_dim, w->keys[i_layer]);
     reference_store(s, w->v, n, d->sizes.n_kv_heads, d->sizes.head_dim, w->values[i_layer]);
-    struct reference_attention a = {
-        .query = w->q,
-        .keys = w->keys[i_layer],
-        .values = w->values[i_layer],
-        .scores = w->scores,
-        .output = w->attention,
-        .n = n,
-        .position = s->position,
-        .capacity = s->capacity,
-        .window = d->is[i_layer].slides ? d->window : 0,
-        .n_heads = d->sizes.n_heads,
-        .n_kv_heads = d->sizes.n_kv_heads,
-        .dim = d->sizes.head_dim,
-        .scale = reference_constant(s->reference, 1.0 / sqrt((double)d->sizes.head_dim))};
+    struct reference_attention a = {.query = w->q,
+                                    .keys = w->keys[i_layer],
+                                    .values = w->values[i_layer],
+                                    .scores = w->scores,
+                                    .output = w->attention,
+                                    .n = n,
+                                    .position = s->position,
+                                    .capacity = s->capacity,
+                                    .window = d->is[i_layer].slides ? d->window : 0,
+                                    .n_heads = d->sizes.n_heads,
+                                    .n_kv_heads = d->sizes.n_kv_heads,
+                                    .dim = d->sizes.head_dim,
+                                    .scale = d->scale};
     reference_attend(r->parts, &a);
     reference_linear(s, l->matrix[DECODER_O], l->vector[DECODER_O_BIAS], w->attention, n, w->h);
-    reference_add(s->stream, w->h, n * r->hidden_size);
+    add_block(s, d, w->h, l->vector[DECODER_POST_ATTENTION_NORM], n);
 }
 
 static void mlp_block(struct reference_session *s, const struct decoder *d, const struct reference_layer *l,
@@ -188,21 +272,29 @@ static void mlp_block(struct reference_session *s, const struct decoder *d, cons
 {
     const struct reference *r = s->reference;
     struct work *w = s->own;
+    bool has_gelu = ((const struct traits *)r->parts->family->traits)->has_gelu;
     reference_rms_norm(s->stream, l->vector[DECODER_MLP_NORM], n, r->hidden_size, d->eps, w->h);
     reference_linear(s, l->matrix[DECODER_GATE], l->vector[DECODER_GATE_BIAS], w->h, n, w->gate);
     reference_linear(s, l->matrix[DECODER_UP], l->vector[DECODER_UP_BIAS], w->h, n, w->up);
     for (int64_t i = 0; i < n * d->sizes.intermediate_size; i++)
-        w->gate[i] = reference_silu(w->gate[i]) * w->up[i];
+        w->gate[i] = (has_gelu ? reference_gelu(w->gate[i]) : reference_silu(w->gate[i])) * w->up[i];
     reference_linear(s, l->matrix[DECODER_DOWN], l->vector[DECODER_DOWN_BIAS], w->gate, n, w->h);
-    reference_add(s->stream, w->h, n * r->hidden_size);
+    add_block(s, d, w->h, l->vector[DECODER_POST_MLP_NORM], n);
 }
 
 static void embed(struct reference_session *s, const int32_t *tokens, int64_t n)
 {
-    const struct decoder *d = s->reference->parts->own;
+    const struct reference *r = s->reference;
+    const struct decoder *d = r->parts->own;
+    const struct traits *t = r->parts->family->traits;
     struct work *w = s->own;
     reference_rope_rows(&d->rope, s->position, n, w->cosines, w->sines);
-    reference_gather(s->reference->parts->ends.embeddings, tokens, n, s->stream);
+    if (t->has_local_cache)
+        reference_rope_rows(&d->local_rope, s->position, n, w->local_cosines, w->local_sines);
+    reference_gather(r->parts->ends.embeddings, tokens, n, s->stream);
+    float root = (float)sqrt((double)r->hidden_size);
+    for (int64_t i = 0; t->scales_embeddings && i < n * r->hidden_size; i++)
+        s->stream[i] *= root;
 }
 
 static void run_layer(struct reference_session *s, int64_t i_layer, int64_t n)

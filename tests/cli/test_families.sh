@@ -79,6 +79,50 @@ line "local_attention_window: 32"
 family "$DATA/models/smollm3-list" --chunks 6 --format mlpackage
 line "architecture: smollm3"
 
+# Gemma 3: a wrapper's layout, two caches, one of which shifts by blocks
+gemma3=$DATA/models/gemma3-linear
+family "$gemma3" --chunks 3
+line "architecture: gemma3"
+line "model_prefix: gemma3"
+line "split_lm_head: 16"
+line "local_attention_window: 24"
+line "local_cache_length: 56"
+line "layer_types: [sliding, sliding, full, sliding, sliding, full]"
+line "shape: [4, 4, 56, 32]"
+line "shape: [2, 4, 512, 32]"
+no_line sliding_window
+family "$gemma3" --exact-norms --format mlmodelc
+grep -q weight_rest p/gemma3_FFN_PF_chunk_01of01.mlmodelc/model.mil || fail "norms of one constant"
+# short contexts: all positions in both caches
+rm -rf p
+make_package "$gemma3" p -c 80 -b 28 --chunks 2 --format mlmodelc
+no_line local_cache_length
+ids "$gemma3/golden.safetensors" batch64.ids >ids.txt
+expect 0 "verdict: pass" "$MILKIT" check p --hf "$gemma3" --tokens @ids.txt -n 8 --layers
+# ANEMLL's form: its functions and states; the same numbers by single tokens, and by batches behind the window, too
+rm -rf p
+make_package "$gemma3" p -c 512 -b 8 --chunks 2 --anemll-rotate
+line "sliding_window: 24"
+line "shape: [8, 2, 24, 32]"
+line "shape: [4, 2, 512, 32]"
+no_line local_cache_length
+"$MILKIT" inspect p/gemma3_FFN_PF_chunk_01of02.mlmodelc >inspect.txt || fail "inspect"
+for text in "function infer (default)" "function prefill:" "function infer_rotate:" "function prefill_rotate:"     "com.anemll.functions: infer,prefill,infer_rotate,prefill_rotate"     "model_model_kv_cache_local  tensor<fp16, [8, 2, 24, 32]>" "model_model_kv_cache_global  tensor<fp16, [4, 2, 512, 32]>"; do
+    grep -qF -- "$text" inspect.txt || fail "no $text: $(cat inspect.txt)"
+done
+p=long
+is_sanitized && p=batch64
+ids "$gemma3/golden.safetensors" $p.ids >ids.txt
+expect 0 "" "$MILKIT" logits p --tokens @ids.txt -o single.safetensors
+compare quantiles 0.9999 0.99999 0.05 "$gemma3/golden.safetensors" single.safetensors $p
+expect 0 "" "$MILKIT" logits p --tokens @ids.txt --prefill -o prefill.safetensors
+compare golden prefill.safetensors "$gemma3/golden.safetensors" $p 0.9999 1
+expect 0 "verdict: pass" "$MILKIT" check p --hf "$gemma3" --tokens @ids.txt -n 8 --layers
+expect 2 "the window of 24 positions of a rotating cache has to be a multiple of it, found 16" \
+    "$MILKIT" convert "$gemma3" -o no -c 512 -b 16 --anemll-rotate
+expect_stderr 0 "the rotating caches change nothing: llama has none" "$MILKIT" convert "$llama" -o no --only head --anemll-rotate
+rm -rf no
+
 # ---- commands and widths: random weights are further from their checkpoint than the limits of trained ones ----
 make_package "$llama" lut --lut-embeddings 8 --lut-ffn 6,8 --lut-head 6 -c 128 -b 16
 ids "$llama/golden.safetensors" five.ids >five.txt
@@ -120,10 +164,23 @@ mkdir edited
 ln -s "$llama"/model* edited/
 sed 's/"rope_type": "llama3"/"rope_type": "dynamic"/; s/"max_position_embeddings": 2048/"max_position_embeddings": 256/' \
     "$llama/config.json" >edited/config.json
-expect 3 "expected a context of at most 256 (-c), found 512" "$MILKIT" convert edited -o no
+expect 3 "expected a context of at most 256, found 512" "$MILKIT" convert edited -o no
 [ ! -e no ] || fail "a refused conversion left something"
 rm -rf p
 make_package edited p -c 256 -b 16 --format mlmodelc
+expect 0 "verdict: pass" "$MILKIT" check p --hf edited --tokens @five.txt -n 16
+# what Gemma 3 has no form for
+rm edited/*
+ln -s "$gemma3"/model* edited/
+for key in attn_logit_softcapping use_bidirectional_attention; do
+    sed "s/\"attention_bias\": false/\"attention_bias\": false, \"$key\": true/; /\"attn_logit_softcapping\": null/d" \
+        "$gemma3/config.json" >edited/config.json
+    expect 3 $key "$MILKIT" convert edited -o no
+done
+sed 's/"final_logit_softcapping": null/"final_logit_softcapping": 5.0/' "$gemma3/config.json" >edited/config.json
+rm -rf p
+make_package edited p -c 128 -b 16 --format mlmodelc
+line "final_logit_softcap: 5.0"
 expect 0 "verdict: pass" "$MILKIT" check p --hf edited --tokens @five.txt -n 16
 # a window that layer_types asks for and the switch denies
 sed 's/"use_sliding_window": true/"use_sliding_window": false, "layer_types": ["sliding_attention", "full_attention", "full_attention", "full_attention"]/' \
@@ -132,7 +189,8 @@ expect 3 "sliding_attention for layer 0" "$MILKIT" convert edited -o no
 
 # ---- the other checkpoints ----
 if [ -n "$SHARED" ] && ! is_sanitized; then
-    for name in llama-k256 llama-small llama-tied qwen2-tied qwen2-yarn mistral-full smollm3-nope; do
+    for name in llama-k256 llama-small llama-tied qwen2-tied qwen2-yarn mistral-full smollm3-nope gemma3-plain \
+        gemma3-resaved; do
         family "$SHARED/models/$name" --format mlmodelc
     done
 else

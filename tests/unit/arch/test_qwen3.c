@@ -213,7 +213,7 @@ static void test_refusals(void **state)
         {"{\"hidden_act\": \"gelu\"}", ERR_UNSUPPORTED, "gelu"},
         {"{\"rope_scaling\": {\"type\": \"spiral\", \"factor\": 2}}", ERR_UNSUPPORTED, "spiral"},
         {"{\"max_position_embeddings\": 100, \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2}}",
-         ERR_UNSUPPORTED, "expected a context of at most 100 (-c), found 128"},
+         ERR_UNSUPPORTED, "expected a context of at most 100, found 128"},
         {"{\"rope_scaling\": {\"rope_type\": \"yarn\"}}", ERR_FORMAT, "factor"},
         {"{\"rope_scaling\": 3}", ERR_FORMAT, "rope_scaling"},
         {"{\"partial_rotary_factor\": 0.5}", ERR_UNSUPPORTED, "partial_rotary_factor"},
