@@ -149,6 +149,22 @@ void engine_round_output(struct engine_run *r, int i);
  * out of range; nothing outside the buffers is touched then. ERR_CANCELLED: stopped, between steps or inside a long one. */
 bool engine_execute(struct engine_run *r, struct engine_state *state, struct pool *pool,
                     struct err *e) MUST_CHECK;
+/* Runs of one plan side by side, each with its own inputs, states and outcome: weights are read once for all of them. Every run
+ * gets the bits that it gets alone, whatever the others compute and whether they fail. */
+struct engine_batch;
+bool engine_batch_new(struct engine_batch **out, const struct engine_plan *p, int n_runs, int n_threads,
+                      struct err *e) MUST_CHECK;
+void engine_batch_free(struct engine_batch *b); /* accepts NULL */
+/* For inputs, outputs and stop of run i; engine_execute does not take it. */
+struct engine_run *engine_batch_run(const struct engine_batch *b, int i);
+struct engine_member {
+    struct engine_state *state; /* as in engine_execute */
+    bool has_failed;            /* true beforehand: left out */
+    struct err error;           /* then: why */
+};
+/* members [n]: of the first n runs. False only when nothing was done (ERR_BUG). */
+bool engine_batch_execute(struct engine_batch *b, struct engine_member *members, int n, struct pool *pool,
+                          struct err *e) MUST_CHECK;
 /* Measures the time of each step from now on (a little slower). */
 void engine_run_measure(struct engine_run *r, bool on);
 

@@ -29,7 +29,7 @@ static void touch(struct compiler *c, const struct value *v, int step)
 }
 
 /* Never 0, so that every storage has a place of its own. */
-static size_t storage_bytes(const struct storage *s)
+size_t storage_bytes(const struct storage *s)
 {
     size_t bytes = (size_t)s->n_elems * (s->repr == REPR_F16 ? 2 : 4);
     return bytes == 0 ? ALIGNMENT : (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;

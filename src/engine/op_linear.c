@@ -53,6 +53,64 @@ static void run_linear(const struct step *s, struct engine_run *r, int i_thread,
     }
 }
 
+/* Elements from an operand of one run to the same operand of the next; false: they do not lie at equal distances. */
+static bool rows_apart(struct engine_run *const *runs, int n, const struct value *v, int64_t *stride)
+{
+    const char *first = value_pointer(runs[0], v), *second = n > 1 ? value_pointer(runs[1], v) : first;
+    ptrdiff_t bytes = second - first;
+    *stride = bytes / 4;
+    bool ok = bytes % 4 == 0;
+    for (int i = 2; ok && i < n; i++)
+        ok = (char *)value_pointer(runs[i], v) - first == i * bytes;
+    return ok;
+}
+
+/* One row of each run. */
+static void run_linear_rows(const struct step *s, struct engine_run *const *runs, int n, int i_thread,
+                            int n_threads)
+{
+    const struct linear *p = s->params;
+    void *scratch = run_scratch(runs[0], i_thread);
+    int64_t total = 0, begin, end, x_stride = 0, y_stride = 0;
+    /* Prepared rows are dense, and do not lie where each run's own would. */
+    bool is_fixed = p->parts[0].w.fixed != NULL, ok = is_fixed || rows_apart(runs, n, &s->in[0], &x_stride);
+    for (int i = 0; ok && i < p->n_parts; i++)
+        ok = rows_apart(runs, n, &p->parts[i].y, &y_stride);
+    if (!ok) {
+        INVARIANT(!is_fixed, "prepared rows of runs that do not lie side by side");
+        for (int i = 0; i < n; i++)
+            run_linear(s, runs[i], i_thread, n_threads);
+        return;
+    }
+    for (int i = 0; i < p->n_parts; i++)
+        total += p->parts[i].n_out;
+    pool_split(total, 16, i_thread, n_threads, &begin, &end);
+    for (int i = 0; i < p->n_parts; i++) {
+        const struct linear_part *part = &p->parts[i];
+        int64_t from = begin < 0 ? 0 : begin, to = end < part->n_out ? end : part->n_out;
+        (void)rows_apart(runs, n, &part->y, &y_stride);
+        if (from < to)
+            weight_product(&part->w, runs[0]->k, value_pointer(runs[0], &part->y), y_stride,
+                           value_pointer(runs[0], &s->in[0]), x_stride, part->bias, n, p->n_in, from, to,
+                           scratch);
+        begin -= part->n_out;
+        end -= part->n_out;
+    }
+}
+
+static size_t linear_rows_scratch(const struct step *s, int n)
+{
+    const struct linear *p = s->params;
+    size_t most = 0;
+    for (int i = 0; i < p->n_parts; i++) {
+        size_t bytes = weight_scratch_bytes(&p->parts[i].w, p->n_in, n);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+static const struct step_rows linear_rows = {run_linear_rows, linear_rows_scratch, NULL};
+
 static bool same_place(const struct value *a, const struct value *b)
 {
     return a->storage == b->storage && a->offset == b->offset;
@@ -180,6 +238,33 @@ static void run_prepare(const struct step *s, struct engine_run *r, int i_thread
                             s->in[0].dims[0], s->in[0].dims[1], begin, end, p->bits);
 }
 
+/* The rows of all runs as one form, in the memory that the runs' own forms would have. */
+static void run_prepare_rows(const struct step *s, struct engine_run *const *runs, int n, int i_thread,
+                             int n_threads)
+{
+    const struct prepare *p = s->params;
+    void *form = value_pointer(runs[0], &s->out[0]);
+    int64_t begin, end;
+    pool_split(n, 1, i_thread, n_threads, &begin, &end);
+    for (int64_t i = begin; i < end; i++)
+        runs[0]->k->fixed_prepare(form, value_pointer(runs[i], &s->in[0]), 0, n, s->in[0].dims[1], i, i + 1,
+                                  p->bits);
+}
+
+static size_t no_scratch(const struct step *s, int n)
+{
+    (void)s;
+    (void)n;
+    return 0;
+}
+
+static size_t prepare_rows_bytes(const struct step *s, const struct kernels *k, int n)
+{
+    return k->fixed_bytes(n, s->in[0].dims[1]);
+}
+
+static const struct step_rows prepare_rows = {run_prepare_rows, no_scratch, prepare_rows_bytes};
+
 /* The fixed-point form of x [n_rows, n_in]; made once for all products that read the same x with the same
  * width. */
 static struct value prepared(struct compiler *c, const struct value *x, int bits)
@@ -197,6 +282,7 @@ static struct value prepared(struct compiler *c, const struct value *x, int bits
     params->bits = bits;
     struct step *s = step_make(c, "fixed point", run_prepare, params, x, 1, p->form);
     s->serial = x->dims[0] == 1;
+    s->rows = x->dims[0] == 1 ? &prepare_rows : NULL;
     return p->form;
 }
 
@@ -233,6 +319,7 @@ static bool emit_product(struct compiler *c, const struct mil_op *op, struct val
     s->work = (double)p->n_rows * (double)p->n_in * (double)n_out;
     s->weight_bytes = part->w.bytes;
     s->scratch_bytes = weight_scratch_bytes(&part->w, p->n_in, p->n_rows);
+    s->rows = p->n_rows == 1 ? &linear_rows : NULL;
     return true;
 }
 

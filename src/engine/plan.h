@@ -45,6 +45,15 @@ typedef void (*step_fn)(const struct step *s, struct engine_run *r, int i_thread
 
 #define STEP_OPERANDS 8
 
+/* How several runs of a plan take a step together where that costs less than one after another: an operand of one row is a row
+ * of memory that the runs share (batch.c). Each row gets the bits that it gets alone. */
+struct step_rows {
+    void (*run)(const struct step *s, struct engine_run *const *runs, int n, int i_thread, int n_threads);
+    size_t (*scratch_bytes)(const struct step *s, int n); /* per thread */
+    /* Of the form that the results of n runs have together, beginning where the first run's lies; NULL: each has its own. */
+    size_t (*form_bytes)(const struct step *s, const struct kernels *k, int n);
+};
+
 struct step {
     step_fn run;
     const char *name;  /* for the listing: "linear f16" */
@@ -60,6 +69,7 @@ struct step {
     uint64_t weight_bytes;
     size_t scratch_bytes; /* per thread */
     double work; /* elementary operations, about; 0: as many as its largest operand or result has elements */
+    const struct step_rows *rows; /* NULL: runs take it one after another */
 };
 
 struct plan_state {
@@ -99,8 +109,9 @@ struct engine_run {
     const struct stop *stop;
     int n_threads;
     char *arena;
-    char *scratch; /* [n_threads][plan->scratch_bytes] */
-    void **base;   /* [n_storages]: address of element 0 */
+    char *scratch; /* [n_threads][scratch_bytes] */
+    size_t scratch_bytes;
+    void **base; /* [n_storages]: address of element 0 */
     void **own_input;
     const void **bound_input;
     atomic_int failed; /* a step's number + 1 */
@@ -117,7 +128,7 @@ static inline void *value_pointer(const struct engine_run *r, const struct value
 }
 static inline void *run_scratch(const struct engine_run *r, int i_thread)
 {
-    return r->scratch + (size_t)(i_thread / r->n_parts) * r->plan->scratch_bytes;
+    return r->scratch + (size_t)(i_thread / r->n_parts) * r->scratch_bytes;
 }
 /* For loops inside one part whose length is not bounded by memory: is it time to leave? i counts operations. */
 static inline bool run_stops(const struct engine_run *r, int64_t i)
@@ -126,9 +137,20 @@ static inline bool run_stops(const struct engine_run *r, int64_t i)
 }
 void *state_data(const struct engine_state_entry *s); /* NULL: no function looks at it */
 void run_fail(struct engine_run *r, const struct step *s, const char *why);
+/* run.c, for batch.c: a run whose values lie in `arena`, slot of n_slots: the slots' values of one storage lie side by side. */
+bool run_new(struct engine_run **out, const struct engine_plan *p, int n_threads, char *arena, int slot,
+             int n_slots, size_t scratch_bytes, struct err *e);
+/* Addresses of states and inputs, before the first step. */
+bool run_bind(struct engine_run *r, struct engine_state *state, struct err *e);
+/* What a step that failed has left in r->failed; true when there is nothing. */
+bool run_check(const struct engine_run *r, const struct step *s, struct err *e);
+/* Parts that each of n_threads does of a step with so much work. */
+int run_parts(double work, int n_threads);
 
 /* Behind every message about a limit. */
 #define LIMIT_HINT "MILKIT_LIMIT=N in the environment allows N times as much"
+/* memory.c: bytes of the arena that a storage takes. */
+size_t storage_bytes(const struct storage *s);
 /* plan_check.c: ERR_BUG with the first thing that is not as it is in every plan. Any build can call it. */
 bool plan_check(const struct engine_plan *p, struct err *e);
 

@@ -113,11 +113,13 @@ void engine_plan_print(const struct engine_plan *p, const struct engine_run *mea
 
 /* ---- runs ---- */
 
-bool engine_run_new(struct engine_run **out, const struct engine_plan *p, int n_threads, struct err *e)
+bool run_new(struct engine_run **out, const struct engine_plan *p, int n_threads, char *arena, int slot,
+             int n_slots, size_t scratch_bytes, struct err *e)
 {
     struct engine_run *r = xcalloc(1, sizeof *r);
     bool ok = false;
     *out = NULL;
+    r->scratch_bytes = scratch_bytes;
     r->plan = p;
     r->k = p->kernels;
     r->stop = p->stop;
@@ -127,15 +129,8 @@ bool engine_run_new(struct engine_run **out, const struct engine_plan *p, int n_
     r->own_input = xcalloc((size_t)p->n_inputs + 1, sizeof *r->own_input);
     r->bound_input = xcalloc((size_t)p->n_inputs + 1, sizeof *r->bound_input);
     r->step_seconds = xcalloc((size_t)p->n_steps + 1, sizeof *r->step_seconds);
-    double scratch = (double)p->scratch_bytes * (n_threads - 1); /* the plan counts one thread's */
-    if ((double)p->memory + scratch > (double)p->memory_max) {
-        err_set(e, ERR_LIMIT,
-                "function %s: needs %.0f MB of memory with %d threads, the limit is %.0f MB (" LIMIT_HINT ")",
-                p->function, ((double)p->memory + scratch) * 1e-6, n_threads, (double)p->memory_max * 1e-6);
-        goto done;
-    }
-    if (!(r->arena = mem_try_alloc(p->arena_bytes + 64, e)) ||
-        !(r->scratch = mem_try_alloc(p->scratch_bytes * (size_t)n_threads + 64, e)))
+    if ((!arena && !(arena = r->arena = mem_try_alloc(p->arena_bytes + 64, e))) ||
+        !(r->scratch = mem_try_alloc(scratch_bytes * (size_t)n_threads + 64, e)))
         goto done;
     for (int i = 0; i < p->n_inputs; i++)
         if (!(r->own_input[i] = mem_try_alloc((size_t)p->inputs[i].n_elems * 4 + 64, e)))
@@ -143,7 +138,7 @@ bool engine_run_new(struct engine_run **out, const struct engine_plan *p, int n_
     for (int i = 0; i < p->n_storages; i++) {
         const struct storage *s = &p->storages[i];
         if (s->kind == STORAGE_ARENA)
-            r->base[i] = r->arena + s->offset;
+            r->base[i] = arena + (size_t)n_slots * s->offset + (size_t)slot * storage_bytes(s);
         else if (s->kind == STORAGE_CONST)
             r->base[i] = (void *)(uintptr_t)s->data; /* never written: no step has a constant as output */
     }
@@ -153,6 +148,18 @@ bool engine_run_new(struct engine_run **out, const struct engine_plan *p, int n_
 done:
     engine_run_free(r);
     return ok;
+}
+
+bool engine_run_new(struct engine_run **out, const struct engine_plan *p, int n_threads, struct err *e)
+{
+    double scratch = (double)p->scratch_bytes * (n_threads - 1); /* the plan counts one thread's */
+    *out = NULL;
+    if ((double)p->memory + scratch > (double)p->memory_max)
+        return err_set(
+            e, ERR_LIMIT,
+            "function %s: needs %.0f MB of memory with %d threads, the limit is %.0f MB (" LIMIT_HINT ")",
+            p->function, ((double)p->memory + scratch) * 1e-6, n_threads, (double)p->memory_max * 1e-6);
+    return run_new(out, p, n_threads, NULL, 0, 1, p->scratch_bytes, e);
 }
 
 void engine_run_free(struct engine_run *r)
@@ -231,24 +238,25 @@ static void run_part(void *context, int i_thread, int n_threads)
 #define PART_WORK 268435456.0
 #define PARTS_MAX 65536
 
-static int parts_of(const struct step *s, int n_threads)
+int run_parts(double work, int n_threads)
 {
-    double n = s->work / PART_WORK / n_threads;
+    double n = work / PART_WORK / n_threads;
     return n < 1 ? 1 : n < PARTS_MAX ? (int)n : PARTS_MAX;
 }
 
-bool engine_execute(struct engine_run *r, struct engine_state *state, struct pool *pool, struct err *e)
+bool run_bind(struct engine_run *r, struct engine_state *state, struct err *e)
 {
     const struct engine_plan *p = r->plan;
-    int n_threads = pool ? pool_threads(pool) : 1;
-    if (n_threads > r->n_threads)
-        return err_set(e, ERR_BUG, "a run made for %d threads is executed by %d", r->n_threads, n_threads);
     for (int i = 0; i < p->n_storages; i++) {
         const struct storage *s = &p->storages[i];
         if (s->kind == STORAGE_INPUT) {
             const void *bound = r->bound_input[s->index];
             r->base[i] = bound ? (void *)(uintptr_t)bound : r->own_input[s->index];
-        } else if (s->kind == STORAGE_STATE) {
+        }
+    }
+    for (int i = 0; i < p->n_storages; i++) {
+        const struct storage *s = &p->storages[i];
+        if (s->kind == STORAGE_STATE) {
             struct engine_state_entry *entry =
                 state ? engine_state_find(state, p->states[s->index].name) : NULL;
             const void *data = entry ? state_data(entry) : NULL;
@@ -264,24 +272,41 @@ bool engine_execute(struct engine_run *r, struct engine_state *state, struct poo
         }
     }
     atomic_store(&r->failed, 0);
+    return true;
+}
+
+bool run_check(const struct engine_run *r, const struct step *s, struct err *e)
+{
+    if (stop_requested(r->stop))
+        return stop_error(r->stop, e);
+    return !atomic_load_explicit(&r->failed, memory_order_relaxed) ||
+           err_set(e, ERR_FAILED, "function %s, %s%s(%s): %s", r->plan->function, s->label ? s->label : "",
+                   s->label ? " " : "", s->name, r->failed_why);
+}
+
+bool engine_execute(struct engine_run *r, struct engine_state *state, struct pool *pool, struct err *e)
+{
+    const struct engine_plan *p = r->plan;
+    int n_threads = pool ? pool_threads(pool) : 1;
+    if (n_threads > r->n_threads)
+        return err_set(e, ERR_BUG, "a run made for %d threads is executed by %d", r->n_threads, n_threads);
+    if (!run_bind(r, state, e))
+        return false;
     struct call call = {.run = r};
     for (int i = 0; i < p->n_steps; i++) {
         const struct step *s = &p->steps[i];
         double start = r->measure ? clock_seconds() : 0;
         bool alone = s->serial || n_threads == 1;
         call.step = s;
-        r->n_parts = parts_of(s, alone ? 1 : n_threads);
+        r->n_parts = run_parts(s->work, alone ? 1 : n_threads);
         if (alone)
             run_part(&call, 0, 1);
         else
             pool_run(pool, run_part, &call);
         if (r->measure)
             r->step_seconds[i] += clock_seconds() - start;
-        if (stop_requested(r->stop))
-            return stop_error(r->stop, e);
-        if (atomic_load_explicit(&r->failed, memory_order_relaxed))
-            return err_set(e, ERR_FAILED, "function %s, %s%s(%s): %s", p->function, s->label ? s->label : "",
-                           s->label ? " " : "", s->name, r->failed_why);
+        if (!run_check(r, s, e))
+            return false;
     }
     r->n_measured += r->measure;
     return true;

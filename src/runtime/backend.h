@@ -83,6 +83,19 @@ struct backend_states {
     struct backend_state *list;
 };
 
+/* Runs of one function that execute together. */
+struct backend_batch {
+    int n_runs;
+    struct backend_run **runs; /* for inputs and outputs; not for run_execute */
+};
+
+struct backend_member {
+    struct backend_states *states; /* as in run_execute */
+    const struct stop *stop;       /* of this member alone; may be NULL */
+    bool has_failed;               /* true beforehand: left out */
+    struct err error;              /* then: why */
+};
+
 struct backend {
     const char *name;
     /* Functions are made of the program in memory: outputs that were added to it are there. */
@@ -129,6 +142,14 @@ struct backend {
     /* states: NULL when the function has none. ERR_FAILED: an index out of range, or what the device refused;
      * ERR_CANCELLED: stopped. The states are not defined then. */
     bool (*run_execute)(struct backend_run *r, struct backend_states *states, struct err *e) MUST_CHECK;
+
+    /* Several runs at once, for less than one after another costs; all three NULL where a backend can't. Each member gets the bits that it
+     * gets alone, whatever becomes of the others. members [n]: of the first n runs. False: nothing was done. */
+    bool (*batch_open)(struct backend_batch **out, const struct backend_function *f, int n_runs,
+                       struct pool *pool, struct err *e) MUST_CHECK;
+    void (*batch_close)(struct backend_batch *b); /* accepts NULL */
+    bool (*batch_execute)(struct backend_batch *b, struct backend_member *members, int n,
+                          struct err *e) MUST_CHECK;
 
     /* What a function was made into; all three NULL where there is nothing to tell. measured: a run that took times,
      * or NULL. */

@@ -29,6 +29,14 @@ struct run {
     struct pool *pool;
 };
 
+struct batch {
+    struct backend_batch base;
+    struct engine_batch *batch;
+    struct engine_member *members; /* [n_runs] */
+    struct run *runs;              /* [n_runs]: those of the batch */
+    struct pool *pool;
+};
+
 static struct engine_plan *plan_of(const struct backend_function *f)
 {
     return ((const struct function *)f)->plan;
@@ -277,6 +285,58 @@ static bool run_execute(struct backend_run *r, struct backend_states *states, st
                           ((struct run *)r)->pool, e);
 }
 
+/* ---- batches ---- */
+
+static void batch_close(struct backend_batch *base)
+{
+    struct batch *b = (struct batch *)base;
+    if (!b)
+        return;
+    engine_batch_free(b->batch);
+    free(b->members);
+    free(b->runs);
+    free(b->base.runs);
+    free(b);
+}
+
+static bool batch_open(struct backend_batch **out, const struct backend_function *f, int n_runs,
+                       struct pool *pool, struct err *e)
+{
+    struct engine_batch *batch;
+    *out = NULL;
+    if (!engine_batch_new(&batch, plan_of(f), n_runs, pool_threads(pool), e))
+        return false;
+    struct batch *b = xcalloc(1, sizeof *b);
+    *b = (struct batch){.base.n_runs = n_runs, .batch = batch, .pool = pool};
+    b->members = xcalloc((size_t)n_runs, sizeof *b->members);
+    b->runs = xcalloc((size_t)n_runs, sizeof *b->runs);
+    b->base.runs = xcalloc((size_t)n_runs, sizeof *b->base.runs);
+    for (int i = 0; i < n_runs; i++) {
+        b->runs[i] = (struct run){.base.function = f, .run = engine_batch_run(batch, i), .pool = pool};
+        b->base.runs[i] = &b->runs[i].base;
+    }
+    *out = &b->base;
+    return true;
+}
+
+static bool batch_execute(struct backend_batch *base, struct backend_member *members, int n, struct err *e)
+{
+    struct batch *b = (struct batch *)base;
+    for (int i = 0; i < n; i++) {
+        const struct states *states = (const struct states *)members[i].states;
+        b->members[i] = (struct engine_member){.state = states ? states->state : NULL,
+                                               .has_failed = members[i].has_failed};
+        engine_run_set_stop(b->runs[i].run, members[i].stop);
+    }
+    bool ok = engine_batch_execute(b->batch, b->members, n, b->pool, e);
+    for (int i = 0; ok && i < n; i++)
+        if (!members[i].has_failed && b->members[i].has_failed) {
+            members[i].has_failed = true;
+            members[i].error = b->members[i].error;
+        }
+    return ok;
+}
+
 /* ---- plans ---- */
 
 static void run_measure(struct backend_run *r)
@@ -318,6 +378,9 @@ const struct backend backend_engine = {.name = "engine",
                                        .run_output = run_output,
                                        .run_round_output = run_round_output,
                                        .run_execute = run_execute,
+                                       .batch_open = batch_open,
+                                       .batch_close = batch_close,
+                                       .batch_execute = batch_execute,
                                        .run_measure = run_measure,
                                        .print_plan = print_plan,
                                        .put_plan = put_plan};

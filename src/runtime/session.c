@@ -266,7 +266,7 @@ static void show_rows(const struct session *s, const struct lane *l)
 /* After a chunk has failed the states of those before it have moved on, and perhaps a part of its own. Rows of plain
  * caches are written again; other states go back to where they are known. Snapshots of later positions count on rows that
  * the call may have overwritten. */
-static bool lane_failed(struct session *s, int i_chunk, struct err *e)
+bool session_chunk_failed(struct session *s, int i_chunk, struct err *e)
 {
     int64_t n = s->n;
     snapshot_drop_after(s, n);
@@ -275,10 +275,9 @@ static bool lane_failed(struct session *s, int i_chunk, struct err *e)
     return err_wrap(e, "chunk %d at position %lld", i_chunk + 1, (long long)n);
 }
 
-/* One call: n_tokens at the current position through embeddings and chunks. */
-static bool lane_call(struct session *s, struct lane *l, const int32_t *tokens, struct err *e)
+void session_begin_call(struct session *s, struct lane *l, const int32_t *tokens)
 {
-    struct model *m = s->model;
+    const struct model *m = s->model;
     memcpy(l->ids, tokens, sizeof *tokens * (size_t)l->n_tokens);
     for (int64_t t = 0; t < l->n_tokens; t++)
         l->positions[t] = (int32_t)(s->n + t);
@@ -287,18 +286,30 @@ static bool lane_call(struct session *s, struct lane *l, const int32_t *tokens, 
     fill_mask(l, m->mask_length, s->n);
     if (l->update_mask)
         fill_update_mask(l, m->mask_length, s->n);
-    if (l->embeddings && !m->backend->run_execute(l->embeddings, NULL, e))
-        return err_wrap(e, "tokens at position %lld", (long long)s->n);
-    for (int i = 0; i < m->n_chunks; i++)
-        if (!m->backend->run_execute(l->newest->chunks[i], s->states, e))
-            return lane_failed(s, i, e);
-    if (s->watch)
-        show_rows(s, l);
+}
+
+void session_end_call(struct session *s, const struct lane *l, const int32_t *tokens)
+{
     if (memcmp(s->tokens + s->n, tokens, sizeof *tokens * (size_t)l->n_tokens) != 0)
         snapshot_drop_after(s, s->n);
     memcpy(s->tokens + s->n, tokens, sizeof *tokens * (size_t)l->n_tokens);
     s->n += l->n_tokens;
     s->has_logits = false;
+}
+
+/* One call: n_tokens at the current position through embeddings and chunks. */
+static bool lane_call(struct session *s, struct lane *l, const int32_t *tokens, struct err *e)
+{
+    struct model *m = s->model;
+    session_begin_call(s, l, tokens);
+    if (l->embeddings && !m->backend->run_execute(l->embeddings, NULL, e))
+        return err_wrap(e, "tokens at position %lld", (long long)s->n);
+    for (int i = 0; i < m->n_chunks; i++)
+        if (!m->backend->run_execute(l->newest->chunks[i], s->states, e))
+            return session_chunk_failed(s, i, e);
+    if (s->watch)
+        show_rows(s, l);
+    session_end_call(s, l, tokens);
     return true;
 }
 
@@ -324,22 +335,11 @@ static bool take_best(struct session *s, struct backend_run *run, const struct m
     return true;
 }
 
-/* The head on the last chunk's output of the newest call: the final-normed state of the last token. A monolithic model has
- * given the logits already. */
-static bool run_head(struct session *s, const struct lane *l, struct err *e)
+bool session_take_logits(struct session *s, struct backend_run *run, bool rotating, struct err *e)
 {
-    struct model *m = s->model;
-    struct backend_run *run = l->newest->chunks[m->n_chunks - 1];
-    const struct model_logits *from = &m->logits[MODEL_INFER];
-    if (m->is_monolithic) {
-        from = &m->logits[l->newest == &l->rotating ? MODEL_INFER_ROTATE : MODEL_INFER];
-    } else {
-        m->backend->run_bind_input(s->head, s->i_head_input,
-                                   m->backend->run_output(run, l->newest->i_last_output));
-        run = s->head;
-        if (!m->backend->run_execute(run, NULL, e))
-            return err_wrap(e, "LM head");
-    }
+    const struct model *m = s->model;
+    const struct model_logits *from =
+        &m->logits[m->is_monolithic && rotating ? MODEL_INFER_ROTATE : MODEL_INFER];
     for (int i = 0; from->outputs && i < m->n_logits; i++) {
         m->backend->run_round_output(run, from->outputs[i]);
         memcpy(s->logits + m->part_begin[i], m->backend->run_output(run, from->outputs[i]),
@@ -349,6 +349,22 @@ static bool run_head(struct session *s, const struct lane *l, struct err *e)
         return err_wrap(e, "%s", m->is_monolithic ? m->package->chunks[0] : m->package->lm_head);
     s->has_logits = true;
     return true;
+}
+
+/* The head on the last chunk's output of the newest call: the final-normed state of the last token. A monolithic model has
+ * given the logits already. */
+static bool run_head(struct session *s, const struct lane *l, struct err *e)
+{
+    const struct model *m = s->model;
+    struct backend_run *run = l->newest->chunks[m->n_chunks - 1];
+    if (!m->is_monolithic) {
+        m->backend->run_bind_input(s->head, s->i_head_input,
+                                   m->backend->run_output(run, l->newest->i_last_output));
+        run = s->head;
+        if (!m->backend->run_execute(run, NULL, e))
+            return err_wrap(e, "LM head");
+    }
+    return session_take_logits(s, run, l->newest == &l->rotating, e);
 }
 
 /* Whether a full batch may begin at a position: rotating functions take over at rotate_from, where a batch of the others
@@ -397,9 +413,7 @@ bool session_feed(struct session *s, const int32_t *tokens, size_t n, enum sessi
             return false;
         if (on_logits && wanted && !on_logits(context, s->n - 1, s->logits, e))
             return false;
-        if (m->is_sequential && s->snapshot_tokens > 0 &&
-            s->n / s->snapshot_tokens > (s->n - l->n_tokens) / s->snapshot_tokens)
-            snapshot_take(s);
+        snapshot_take_regular(s, s->n - l->n_tokens);
         if (progress)
             progress_update(progress, (double)((int64_t)n - left), NULL);
     }

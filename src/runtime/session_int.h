@@ -1,4 +1,4 @@
-/* Internals of the session, for session.c and snapshot.c. */
+/* Internals of the session, for session*.c, snapshot.c and batch.c. */
 #ifndef MILKIT_RUNTIME_SESSION_INT_H
 #define MILKIT_RUNTIME_SESSION_INT_H
 
@@ -46,6 +46,14 @@ struct session {
     void *watch_context;
 };
 
+/* session.c, for batch.c. One call of a lane in pieces: its inputs for tokens [n_tokens] at the current position; what the
+ * context holds afterwards; and, when chunk i_chunk failed, the way back (false, e with the place). */
+void session_begin_call(struct session *s, struct lane *l, const int32_t *tokens);
+void session_end_call(struct session *s, const struct lane *l, const int32_t *tokens);
+bool session_chunk_failed(struct session *s, int i_chunk, struct err *e);
+/* The logits out of a run of the head, or of a monolithic model's (rotating) function. */
+bool session_take_logits(struct session *s, struct backend_run *run, bool rotating, struct err *e);
+
 /* What can't be recomputed from the live caches: recurrent states and windowed caches at one position, with the
  * logits there. Rows of full-length caches before that position stay in place as long as the tokens before it are
  * those of the session, which is what makes a snapshot valid. */
@@ -64,6 +72,8 @@ bool state_is_full_length(const struct session *s, const struct backend_state *s
 
 /* Takes a snapshot at the current position (none when one is there); old ones go when memory is over the limit. */
 void snapshot_take(struct session *s);
+/* Takes one when a regular place was passed since `before`. */
+void snapshot_take_regular(struct session *s, int64_t before);
 /* Drops those that a change of the token at position n makes wrong: all with more than n tokens. */
 void snapshot_drop_after(struct session *s, int64_t n);
 /* Goes to the longest snapshot with more than `above` and at most n tokens (exactly n of them: only with logits, when

@@ -122,6 +122,13 @@ void snapshot_take(struct session *s)
     s->snapshots = p;
 }
 
+void snapshot_take_regular(struct session *s, int64_t before)
+{
+    if (s->model->is_sequential && s->snapshot_tokens > 0 &&
+        s->n / s->snapshot_tokens > before / s->snapshot_tokens)
+        snapshot_take(s);
+}
+
 bool snapshot_restore(struct session *s, int64_t above, int64_t n, bool with_logits)
 {
     struct snapshot *best = NULL;
