@@ -157,7 +157,7 @@ static void run_group(struct batch *b, struct batch_member **group, int n, bool 
 {
     const struct model *m = b->model;
     for (int i = 0; i < n; i++) {
-        session_begin_call(group[i]->session, &group[i]->session->infer, &group[i]->id);
+        session_fill_lane(group[i]->session, &group[i]->session->infer, &group[i]->id);
         bind_member(b, i, &group[i]->session->infer, rotating);
     }
     if (!m->is_monolithic)
@@ -166,7 +166,7 @@ static void run_group(struct batch *b, struct batch_member **group, int n, bool 
         run_part(b, &b->chunks[rotating][k], group, n, k);
     for (int i = 0; i < n; i++)
         if (!group[i]->has_failed)
-            session_end_call(group[i]->session, &group[i]->session->infer, &group[i]->id);
+            session_advance(group[i]->session, &group[i]->session->infer, &group[i]->id);
     if (!m->is_monolithic)
         run_part(b, &b->head, group, n, m->n_chunks);
     for (int i = 0; i < n; i++) {

@@ -275,7 +275,7 @@ bool session_chunk_failed(struct session *s, int i_chunk, struct err *e)
     return err_wrap(e, "chunk %d at position %lld", i_chunk + 1, (long long)n);
 }
 
-void session_begin_call(struct session *s, struct lane *l, const int32_t *tokens)
+void session_fill_lane(struct session *s, struct lane *l, const int32_t *tokens)
 {
     const struct model *m = s->model;
     memcpy(l->ids, tokens, sizeof *tokens * (size_t)l->n_tokens);
@@ -288,7 +288,7 @@ void session_begin_call(struct session *s, struct lane *l, const int32_t *tokens
         fill_update_mask(l, m->mask_length, s->n);
 }
 
-void session_end_call(struct session *s, const struct lane *l, const int32_t *tokens)
+void session_advance(struct session *s, const struct lane *l, const int32_t *tokens)
 {
     if (memcmp(s->tokens + s->n, tokens, sizeof *tokens * (size_t)l->n_tokens) != 0)
         snapshot_drop_after(s, s->n);
@@ -301,7 +301,7 @@ void session_end_call(struct session *s, const struct lane *l, const int32_t *to
 static bool lane_call(struct session *s, struct lane *l, const int32_t *tokens, struct err *e)
 {
     struct model *m = s->model;
-    session_begin_call(s, l, tokens);
+    session_fill_lane(s, l, tokens);
     if (l->embeddings && !m->backend->run_execute(l->embeddings, NULL, e))
         return err_wrap(e, "tokens at position %lld", (long long)s->n);
     for (int i = 0; i < m->n_chunks; i++)
@@ -309,7 +309,7 @@ static bool lane_call(struct session *s, struct lane *l, const int32_t *tokens, 
             return session_chunk_failed(s, i, e);
     if (s->watch)
         show_rows(s, l);
-    session_end_call(s, l, tokens);
+    session_advance(s, l, tokens);
     return true;
 }
 

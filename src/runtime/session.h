@@ -61,6 +61,16 @@ const struct backend_states *session_states(const struct session *s);
 const struct backend_state *session_find_state(const struct session *s, const char *name);
 /* The contents of one of session_states as declared, rounded where more is held. dst [n_elems]. */
 void session_read_state(const struct session *s, const struct backend_state *state, f16 *dst);
+/* What a session holds at one moment, apart from it: any number of sessions of the model can be brought there, in any order. Of
+ * plain caches only the positions in use. Immutable; threads may share it. */
+struct session_copy;
+bool session_copy_new(struct session_copy **out, const struct session *s, struct err *e) MUST_CHECK;
+void session_copy_free(struct session_copy *c); /* accepts NULL */
+uint64_t session_copy_bytes(const struct session_copy *c);
+/* [*n]: the tokens that it stands for. */
+const int32_t *session_copy_tokens(const struct session_copy *c, int64_t *n);
+/* The session goes on from there, with the same bits as the one that was copied; it must be of the same model. */
+void session_copy_restore(const struct session_copy *c, struct session *s);
 /* Rows [n, hidden_size] of the residual stream of the tokens from `position` on, in the order of the calls: layer -1 is
  * the embeddings, 0 .. what a layer leaves (of a model opened with watch_layers), SESSION_FINAL_NORM the last
  * token's normed row, where the package returns it. */

@@ -56,19 +56,6 @@ static size_t logits_bytes(const struct session *s, bool has_logits)
     return has_logits ? sizeof(float) * (size_t)s->model->vocab_size : 0;
 }
 
-/* Parts of a state in each of which the first rows are kept: planes of a full-length cache. */
-static size_t planes_of(const struct session *s, const struct backend_state *state)
-{
-    return state_is_full_length(s, state) ? (size_t)(state->dims[0] * state->dims[1]) : 1;
-}
-
-/* What of a state stands in a file that knows n_tokens. */
-static size_t kept_bytes(const struct session *s, const struct backend_state *state, size_t n_tokens)
-{
-    size_t bytes = backend_state_bytes(state);
-    return state_is_full_length(s, state) ? bytes / (size_t)state->dims[2] * n_tokens : bytes;
-}
-
 /* --- header --- */
 
 static void put_u64(struct buf *b, uint64_t v)
@@ -137,7 +124,7 @@ static void put_bytes(struct writer *w, const struct session *s, const struct ba
 static void put_state(struct writer *w, const struct session *s, const struct backend_state *state,
                       size_t n_tokens)
 {
-    size_t kept = kept_bytes(s, state, n_tokens), n_planes = planes_of(s, state),
+    size_t kept = state_kept_bytes(s, state, n_tokens), n_planes = state_planes(s, state),
            plane = backend_state_bytes(state) / n_planes;
     for (size_t i = 0; i < n_planes; i++)
         put_bytes(w, s, state, i * plane, kept / n_planes);
@@ -283,7 +270,7 @@ static bool find_contents(const struct session *s, const struct map_file *map, s
     size_t vocab = (size_t)s->model->vocab_size, one = 16 + snapshot_state_bytes(s);
     size_t n = 4 * c->n_logits, i = 0;
     for (int k = 0; k < s->states->n; k++)
-        n += kept_bytes(s, &s->states->list[k], c->n_tokens);
+        n += state_kept_bytes(s, &s->states->list[k], c->n_tokens);
     c->logits = c->tokens + 4 * c->n_tokens;
     c->states = c->logits + 4 * c->n_logits;
     if (n > (size_t)(end - c->logits))
@@ -336,8 +323,8 @@ static void take_states(struct session *s, const struct contents *c)
     const struct backend_state **states = states_in_order(s);
     const uint8_t *at = c->states;
     for (int i = 0; i < s->states->n; i++) {
-        size_t kept = kept_bytes(s, states[i], c->n_tokens);
-        size_t n_planes = planes_of(s, states[i]), plane = backend_state_bytes(states[i]) / n_planes;
+        size_t kept = state_kept_bytes(s, states[i], c->n_tokens);
+        size_t n_planes = state_planes(s, states[i]), plane = backend_state_bytes(states[i]) / n_planes;
         for (size_t k = 0; k < n_planes && kept > 0; k++)
             put_back(s, states[i], k * plane, kept / n_planes, at + k * (kept / n_planes));
         at += kept;

@@ -48,8 +48,8 @@ struct session {
 
 /* session.c, for batch.c. One call of a lane in pieces: its inputs for tokens [n_tokens] at the current position; what the
  * context holds afterwards; and, when chunk i_chunk failed, the way back (false, e with the place). */
-void session_begin_call(struct session *s, struct lane *l, const int32_t *tokens);
-void session_end_call(struct session *s, const struct lane *l, const int32_t *tokens);
+void session_fill_lane(struct session *s, struct lane *l, const int32_t *tokens);
+void session_advance(struct session *s, const struct lane *l, const int32_t *tokens);
 bool session_chunk_failed(struct session *s, int i_chunk, struct err *e);
 /* The logits out of a run of the head, or of a monolithic model's (rotating) function. */
 bool session_take_logits(struct session *s, struct backend_run *run, bool rotating, struct err *e);
@@ -69,6 +69,11 @@ struct snapshot {
 
 /* A cache whose rows before a position stay what they are when later positions are written. */
 bool state_is_full_length(const struct session *s, const struct backend_state *state);
+
+/* Parts of a state in each of which the first rows belong to the first positions: planes of a full-length cache, else 1. */
+size_t state_planes(const struct session *s, const struct backend_state *state);
+/* Bytes that n tokens have of a state in all its parts: all of it, where it is not a full-length cache. */
+size_t state_kept_bytes(const struct session *s, const struct backend_state *state, size_t n_tokens);
 
 /* Takes a snapshot at the current position (none when one is there); old ones go when memory is over the limit. */
 void snapshot_take(struct session *s);

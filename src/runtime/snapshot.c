@@ -12,6 +12,17 @@ bool state_is_full_length(const struct session *s, const struct backend_state *s
     return is_cache && state->elem_bytes > 0 && model_is_full_cache(m, state->rank, state->dims);
 }
 
+size_t state_planes(const struct session *s, const struct backend_state *state)
+{
+    return state_is_full_length(s, state) ? (size_t)(state->dims[0] * state->dims[1]) : 1;
+}
+
+size_t state_kept_bytes(const struct session *s, const struct backend_state *state, size_t n_tokens)
+{
+    size_t bytes = backend_state_bytes(state);
+    return state_is_full_length(s, state) ? bytes / (size_t)state->dims[2] * n_tokens : bytes;
+}
+
 static void snapshot_free(struct session *s, struct snapshot *p)
 {
     s->snapshot_bytes -= p->bytes;
