@@ -338,7 +338,7 @@ static void bench_attention(struct pool *pool, const char *name, int64_t n_rows,
     struct job j = {.name = label, .n_rows = n_rows, .n_in = width, .n_out = n_positions, .n_heads = n_heads};
     j.bytes = (double)cache * 4;
     j.flops = 4.0 * (double)cache * (double)n_rows;
-    j.scratch_floats = KERNEL_ATTENTION_SCRATCH(n_positions, n_rows);
+    j.scratch_floats = KERNEL_ATTENTION_SCRATCH(n_positions, n_rows, width, width);
     j.x = fill((size_t)(n_heads * n_rows * width) * 4, false);
     j.y = fill((size_t)(n_heads * n_rows * width) * 4, false);
     j.w = fill(cache * 4, true);

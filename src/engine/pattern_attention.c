@@ -369,8 +369,8 @@ static bool emit_attention(struct compiler *c, const struct fused *f)
     s->serial = false;
     s->work =
         (double)p->n_query_heads * (double)p->n_rows * (double)p->n_positions * (double)(p->d_k + p->d_v);
-    int64_t rows = p->n_rows > 1 ? p->n_rows : 64;
-    s->scratch_bytes = KERNEL_ATTENTION_SCRATCH(p->n_positions, rows) * sizeof(float);
+    int64_t rows = p->n_rows > 1 ? p->n_rows : p->n_query_heads / p->n_kv_heads;
+    s->scratch_bytes = KERNEL_ATTENTION_SCRATCH(p->n_positions, rows, p->d_k, p->d_v) * sizeof(float);
     for (int i = 0; i < 4; i++)
         step_in(c, s, x[i]);
     step_in(c, s, range);

@@ -26,9 +26,11 @@
 /* floats of scratch that linear_* needs per thread: for n_in input features (now the same for all) */
 #define KERNEL_LINEAR_SCRATCH(n_in) ((size_t)32768 + 0 * (size_t)(n_in))
 
-/* floats of scratch that attention_* needs per thread: for caches of `positions` and calls of n_rows query rows */
-#define KERNEL_ATTENTION_SCRATCH(positions, n_rows)                                                          \
-    (((size_t)(positions) + 16) * ((size_t)(n_rows) < 16 ? (size_t)(n_rows) : (size_t)16))
+/* floats of scratch that attention_* needs per thread: for caches of `positions` with elements of d_k and d_v and calls of n_rows
+ * query rows */
+#define KERNEL_ATTENTION_SCRATCH(positions, n_rows, d_k, d_v)                                                \
+    (((size_t)(positions) + 160 + (size_t)(d_k) + (size_t)(d_v)) *                                           \
+     ((size_t)(n_rows) < 64 ? (size_t)(n_rows) : (size_t)64))
 
 /* bytes of scratch that linear_fixed needs per thread */
 #define KERNEL_FIXED_SCRATCH(n_in, n_rows)                                                                   \
@@ -70,7 +72,7 @@ struct kernels {
      * q row stride q_stride, out row stride out_stride; k [S, d_k] and v [S, d_v] with row strides k_stride, v_stride
      * (elements); mask NULL (all zero) or row stride mask_stride, may hold -inf inside the range (w is then exactly 0).
      * An empty or wholly masked range gives zeros. K, V and mask outside the rows' ranges together
-     * are not read. scratch: KERNEL_ATTENTION_SCRATCH(S, n_rows) floats. */
+     * are not read. scratch: KERNEL_ATTENTION_SCRATCH(S, n_rows, d_k, d_v) floats. */
     void (*attention_f16)(float *out, int64_t out_stride, const float *q, int64_t q_stride, int64_t n_rows,
                           const f16 *k, int64_t k_stride, const f16 *v, int64_t v_stride, int64_t d_k,
                           int64_t d_v, const int32_t *begin, const int32_t *end, const float *mask,

@@ -14,8 +14,13 @@
 #define PREFETCH_BYTES 4096
 /* How far ahead of packed indices memory is asked for. */
 #define FIXED_PREFETCH 4096
-/* Query rows that share a load of V. */
+/* Query rows, and sixteens of columns, of one pass over V. */
 #define ATTEND_TOGETHER 8
+#define ATTEND_ACROSS 2
+/* Query rows, sixteens of positions and partial sums of products that are summed at once. */
+#define ATTEND_CHAINS 2
+#define ATTEND_QUERIES 4
+#define ATTEND_SIXTEENS 2
 
 #include "kernel/body_elementwise.h"
 #include "kernel/body_linear.h"

@@ -31,4 +31,31 @@ static ALWAYS_INLINE __m256 tree_of_eight_x8(const __m256 a[8])
     return _mm256_add_ps(_mm256_shuffle_ps(s2[0], s2[1], 0x88), _mm256_shuffle_ps(s2[0], s2[1], 0xdd));
 }
 
+/* Eight numbers of fp16 of each of eight rows as float columns: to[16 * i + j] = rows[j][at + i]. */
+static ALWAYS_INLINE void transpose_f16_8x8(float *to, const f16 *const *rows, int64_t at)
+{
+    __m256 a[8], b[8], c[8];
+    UNROLL_ALL
+    for (int j = 0; j < 8; j++)
+        a[j] = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(rows[j] + at)));
+    UNROLL_ALL
+    for (int j = 0; j < 8; j += 2) {
+        b[j] = _mm256_unpacklo_ps(a[j], a[j + 1]);
+        b[j + 1] = _mm256_unpackhi_ps(a[j], a[j + 1]);
+    }
+    UNROLL_ALL
+    for (int j = 0; j < 8; j += 4) {
+        UNROLL_ALL
+        for (int k = 0; k < 2; k++) {
+            c[j + 2 * k] = _mm256_shuffle_ps(b[j + k], b[j + k + 2], 0x44);
+            c[j + 2 * k + 1] = _mm256_shuffle_ps(b[j + k], b[j + k + 2], 0xee);
+        }
+    }
+    UNROLL_ALL
+    for (int k = 0; k < 4; k++) {
+        _mm256_storeu_ps(to + 16 * k, _mm256_permute2f128_ps(c[k], c[k + 4], 0x20));
+        _mm256_storeu_ps(to + 16 * (k + 4), _mm256_permute2f128_ps(c[k], c[k + 4], 0x31));
+    }
+}
+
 #endif

@@ -196,7 +196,8 @@ static void test_attention(void **state)
 {
     (void)state;
     enum { S = 50, D_K = 24, D_V = 20, N_ROWS = 4 };
-    float q[N_ROWS][D_K], out[N_ROWS][D_V], mask[N_ROWS][S], scratch[KERNEL_ATTENTION_SCRATCH(S, N_ROWS)];
+    float q[N_ROWS][D_K], out[N_ROWS][D_V], mask[N_ROWS][S],
+        scratch[KERNEL_ATTENTION_SCRATCH(S, N_ROWS, D_K, D_V)];
     f16 keys[S][D_K], values[S][D_V];
     const int32_t begin[N_ROWS] = {0, 10, 5, 0}, end[N_ROWS] = {S, 30, 5, 20};
     struct random_state r = {3};

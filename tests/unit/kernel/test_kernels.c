@@ -284,15 +284,17 @@ static void check_linear(const char *what, const struct kernels *k, bool is_f16)
 /* Against the twin; then the rows split at random: again the same bits. */
 static void check_attention(const char *what, const struct kernels *k)
 {
-    static const int64_t widths[] = {1, 8, 16, 20, 32, 40, 64, 80, 128, 3000};
+    static const int64_t widths[] = {1, 8, 16, 20, 32, 40, 64, 80, 128, 264, 3000};
     struct random_state r = {0x13198a2e03707344u};
     for (int round = 0; round < ROUNDS * 4; round++) {
         struct guard_pool pool = {.n = 0};
         enum numbers kind = (enum numbers)(round % NUMBERS_KINDS);
-        int64_t d_k = widths[random_bits(&r) % (round % 20 == 19 ? 10 : 9)],
-                d_v = widths[random_bits(&r) % 9];
+        int64_t d_k = widths[random_bits(&r) % (round % 20 == 19 ? 11 : 10)],
+                d_v = widths[random_bits(&r) % 10];
         int64_t n_positions = random_between(&r, 1, round % 8 == 0 ? 300 : 90);
-        int64_t n_rows = round % 3 == 0 ? 1 : random_between(&r, 0, 37);
+        int64_t n_rows = round % 3 == 0    ? 1
+                         : round % 16 == 5 ? random_between(&r, 60, 140)
+                                           : random_between(&r, 0, 37);
         int64_t k_stride = d_k + (round % 2 ? random_between(&r, 0, 30) : 0);
         int64_t v_stride = d_v + (round % 2 ? random_between(&r, 0, 30) : 0);
         int64_t q_stride = d_k + random_between(&r, 0, 3), out_stride = d_v + random_between(&r, 0, 3);
@@ -321,7 +323,8 @@ static void check_attention(const char *what, const struct kernels *k)
             memcpy(expected, y, (size_t)n_out * sizeof *y);
             memcpy(parts, y, (size_t)n_out * sizeof *y);
         }
-        float *scratch = guard_alloc(&pool, KERNEL_ATTENTION_SCRATCH(n_positions, n_rows) * sizeof *scratch);
+        float *scratch =
+            guard_alloc(&pool, KERNEL_ATTENTION_SCRATCH(n_positions, n_rows, d_k, d_v) * sizeof *scratch);
         float scale = 1.0f / sqrtf((float)d_k);
         scalar->attention_f16(expected, out_stride, q, q_stride, n_rows, keys, k_stride, values, v_stride,
                               d_k, d_v, begin, end, used_mask, mask_stride, scale, scratch);
