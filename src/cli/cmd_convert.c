@@ -4,9 +4,14 @@
 #include "cli/cli.h"
 #include "cli/download.h"
 #include "convert/convert.h"
+#include "convert/plain.h"
 #include "measure/mixed.h"
+#include "measure/requantized.h"
 #include "measure/verify_package.h"
 #include "runtime/vocabulary.h"
+
+/* Up to here what a second quantization costs is measured at once. */
+#define MEASURED_NUMBERS_MAX 400000000
 
 #define SYNOPSIS "CHECKPOINT -o DIR [OPTIONS]"
 
@@ -82,19 +87,23 @@ static bool read_chunks(const char *text, struct convert_options *o, int64_t *n,
     return true;
 }
 
-static bool check_format(const char *text, enum convert_format *format, struct err *e)
+static bool check_format(const char *text, enum convert_format *format, bool *is_plain, struct err *e)
 {
     static const struct {
         const char *name;
         enum convert_format format;
     } formats[] = {{"both", CONVERT_BOTH}, {"mlmodelc", CONVERT_MLMODELC}, {"mlpackage", CONVERT_MLPACKAGE}};
+    *is_plain = strcmp(text, "safetensors") == 0;
+    if (*is_plain)
+        return true;
     for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
         if (strcmp(text, formats[i].name) == 0) {
             *format = formats[i].format;
             return true;
         }
     }
-    return err_set(e, ERR_USAGE, "--format: expected both, mlmodelc or mlpackage, found '%s'", text);
+    return err_set(e, ERR_USAGE, "--format: expected both, mlmodelc, mlpackage or safetensors, found '%s'",
+                   text);
 }
 
 /* Numbers that were not given are 0 and become the defaults; a given 0 is wrong, as is what int can't hold.
@@ -120,6 +129,33 @@ static void print_report(struct cli *c, const struct convert_options *o, const s
               (double)r->dedup_bytes * 1e-6);
 }
 
+/* What was quantized before is said, and what palettes cost on top of it; for large models how to find out. */
+static void say_quantized(struct cli *c, const struct convert_options *o, const struct convert_report *r)
+{
+    struct requantized q;
+    struct err e = {0};
+    bool has_palettes =
+        o->ffn.kind != QUANT_NONE || o->head.kind != QUANT_NONE || o->embeddings.kind != QUANT_NONE;
+    if (!r->packed_types)
+        return;
+    log_info(&c->log, "%s was quantized before (%s: %.1f bits a number); the package has what that left",
+             o->checkpoint, r->packed_types, r->packed_bits);
+    if (!has_palettes || o->only)
+        return;
+    if (!r->has_tokenizer || !o->verify || r->n_numbers > MEASURED_NUMBERS_MAX)
+        log_warn(&c->log, "quantized again; milkit check %s --hf %s tells what that costs", o->output,
+                 o->checkpoint);
+    else if (requantized_measure(&q, o->output, o->checkpoint, o->config_overrides, o->n_threads, &c->log,
+                                 &e))
+        log_warn(&c->log,
+                 "quantized again: KL divergence from the file's own numbers %.4f nats, same best token for "
+                 "%.1f %% (%lld "
+                 "tokens of a built-in text)",
+                 q.mean_kl, 100 * q.top1, (long long)q.n_tokens);
+    else
+        log_warn(&c->log, "quantized again; what that costs can't be measured: %s", e.msg);
+}
+
 int cmd_convert(struct cli *c, int argc, char **argv)
 {
     struct convert_options o = {.log = &c->log};
@@ -133,6 +169,7 @@ int cmd_convert(struct cli *c, int argc, char **argv)
     for (int i = 0; i < 6; i++)
         numbers[i] = INT64_MIN;
     bool force = false, no_verify = false, yes = false, help = false, given = false;
+    bool is_plain = false;
     int n_positional = 0;
     const struct cli_option options[] = {
         {"-o,--output,--out,--outfile", CLI_STRING, &o.output, "DIR", "where the package goes"},
@@ -145,7 +182,8 @@ int cmd_convert(struct cli *c, int argc, char **argv)
         {"--split-head,--split-lm-head", CLI_INT, &numbers[3], "N",
          "parts of the LM head (by the family: 16 or 8)"},
         {"--format", CLI_STRING, &texts.format, "FORM",
-         "both, mlmodelc or mlpackage (both; they share one weight file)"},
+         "both, mlmodelc or mlpackage (both; they share one weight file); safetensors: a GGUF file as a "
+         "checkpoint"},
         {"-j,-t,--threads", CLI_INT, &numbers[4], "N", "threads (all)"},
         {"--force", CLI_FLAG, &force, NULL, "replace an existing package and report"},
         {"-m,--model,--hf-path,--hf,--checkpoint", CLI_STRING, &model, "CHECKPOINT", NULL},
@@ -190,7 +228,8 @@ int cmd_convert(struct cli *c, int argc, char **argv)
                                                "--split-head", "--threads", "--gdn-chunk"};
     o.version = MILKIT_VERSION;
     bool ok = read_quantization(&texts, &o, &e) && read_mixed(&texts, &o, &e) &&
-              check_format(texts.format, &o.format, &e) && read_chunks(texts.chunks, &o, &numbers[2], &e);
+              check_format(texts.format, &o.format, &is_plain, &e) &&
+              read_chunks(texts.chunks, &o, &numbers[2], &e);
     for (int i = 0; i < 6 && ok; i++) {
         ok = check_number(number_names[i], numbers[i], &given, &e);
         numbers[i] = given ? numbers[i] : 0;
@@ -228,10 +267,11 @@ int cmd_convert(struct cli *c, int argc, char **argv)
         o.verify = verify_package;
         o.verify_context = &verify;
     }
-    if (!convert_run(&o, &report, &e)) {
+    if (!(is_plain ? convert_plain(&o, &report, &e) : convert_run(&o, &report, &e))) {
         ok = false;
     } else {
         print_report(c, &o, &report);
+        say_quantized(c, &o, &report);
         if (report.has_tokenizer)
             vocabulary_check_written(&c->log, o.output);
     }

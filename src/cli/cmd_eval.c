@@ -97,7 +97,7 @@ static void print_text(const struct perplexity *v, const struct against *against
 static bool is_package(const char *path)
 {
     char *meta = path_join(path, FILE_META);
-    bool is = path_exists(meta) || !path_is_folder(path);
+    bool is = path_exists(meta) || (!path_is_folder(path) && !gguf_is_file(path));
     free(meta);
     return is;
 }

@@ -468,8 +468,11 @@ static void fill_report(const struct conversion *c, struct convert_report *r)
         }
         r->n_tensors_used++;
         r->bytes_read += c->tensors->tensors[i].bytes;
+        r->n_numbers += c->tensors->tensors[i].n_elems;
     }
     r->left_out = convert_left_out(c->model);
+    r->packed_types = c->source->packed_types ? xstrdup(c->source->packed_types) : NULL;
+    r->packed_bits = c->source->packed_bits;
 }
 
 /* For -v: what was given, and what was chosen where nothing was. */
@@ -621,5 +624,6 @@ bool convert_run(const struct convert_options *o, struct convert_report *report,
 void convert_report_fini(struct convert_report *r)
 {
     free(r->left_out);
-    r->left_out = NULL;
+    free(r->packed_types);
+    r->left_out = r->packed_types = NULL;
 }

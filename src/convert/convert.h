@@ -58,6 +58,9 @@ struct convert_report {
     int n_tensors_used, n_tensors_left_out;
     char *left_out; /* heap: what is not needed, "a.*, b.* (4) and 3 more"; NULL for nothing */
     bool has_tokenizer;
+    char *packed_types;     /* heap: of a GGUF file that was quantized, what it holds; NULL: of none */
+    double packed_bits;     /* of a number of its matrices, in the mean */
+    int64_t n_numbers;      /* of the tensors that were used */
     int n_parts, n_resumed; /* written or kept */
 };
 

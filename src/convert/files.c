@@ -190,8 +190,10 @@ static char *model_name(const struct convert_options *o)
 {
     const char *checkpoint = o->checkpoint;
     if (o->source && o->source->is_gguf) {
-        char *file = path_base(o->source->path);
+        char *file = path_base(o->source->path), *part = strstr(file, "-00001-of-");
         file[strlen(file) - (has_suffix(file, ".gguf") ? strlen(".gguf") : 0)] = '\0';
+        if (part && strspn(part + 10, "0123456789") == strlen(part + 10))
+            *part = '\0';
         return file;
     }
     char *real = realpath(checkpoint, NULL);

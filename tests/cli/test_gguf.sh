@@ -56,6 +56,40 @@ shows "llama.block_count: 1" model-without-suffix
 refuses 1 "nothing.gguf" convert nothing.gguf -o package
 refuses 2 "a configuration replaces keys of what a GGUF file says" convert "$DATA/models/qwen3-gqa8" --config out.json -o package
 
+# A package of the file, of its parts and of the checkpoint that is written out of it: the same bytes.
+convert() {
+    "$MILKIT" convert "$@" >out.txt 2>err.txt || fail "convert $*: $(tail -1 err.txt)"
+}
+small=$gguf/llama-small.Q8_0.gguf
+convert "$small" -o package -c 64 -b 16
+grep -qF 'was quantized before (F32 7, Q8_0 23: 8.5 bits a number)' err.txt || fail "not said that it was quantized: $(cat err.txt)"
+grep -q 'name: anemll-llama-small.Q8_0-ctx64' package/meta.yaml || fail "$(head -2 package/meta.yaml)"
+convert "$gguf/llama-small.split-00001-of-00003.gguf" -o parts -c 64 -b 16
+grep -q 'name: anemll-llama-small.split-ctx64' parts/meta.yaml || fail "$(head -2 parts/meta.yaml)"
+convert "$small" --format safetensors -o plain
+convert plain -o again -c 64 -b 16
+for other in parts again; do
+    rm -f package/meta.yaml $other/meta.yaml
+    diff -r package $other >out.txt || fail "$other: $(head -3 out.txt)"
+done
+rm -rf package
+convert "$small" -o package -c 64 -b 16
+"$MILKIT" check package --hf "$small" -n 8 >out.txt 2>err.txt || fail "check: $(tail -1 out.txt err.txt)"
+grep -q 'verdict: pass' out.txt || fail "check: $(tail -1 out.txt)"
+"$MILKIT" eval package --text "$DATA/models/eval.txt" --tokens 100 --window 50 --against "$small" >out.txt 2>err.txt ||
+    fail "eval --against: $(tail -1 err.txt)"
+convert "$small" -o palettes -c 64 -b 16 --lut-ffn 4
+grep -qE 'quantized again: KL divergence from the file.s own numbers 0\.[0-9]+ nats' err.txt ||
+    fail "not said what palettes cost: $(cat err.txt)"
+refuses 1 "exists already" convert "$small" --format safetensors -o plain
+refuses 2 "is one already" convert plain --format safetensors -o twice
+# The rotation is another one with another base, on both sides.
+echo '{"rope_theta": 77}' >other.json
+convert "$small" -o other -c 64 -b 16 --config other.json
+"$MILKIT" check other --hf "$small" --config other.json -n 4 >out.txt 2>err.txt || fail "check --config: $(tail -1 out.txt)"
+"$MILKIT" check other --hf "$small" -n 4 >out.txt 2>err.txt
+[ $? -eq 5 ] || fail "check without --config: $(tail -1 out.txt)"
+
 # What was made for a file is gone with the command.
 [ -z "$(ls -A "$TMPDIR")" ] || fail "left behind: $(ls -A "$TMPDIR")"
 exit $failed
