@@ -178,9 +178,10 @@ static struct mil_var *rotated_mask(const struct arch_model *m, struct mil_build
     keys = block_binary(b, "add", keys, mil_build_const(b, v->keys, "local_keys"), NULL);
     struct mil_var *ahead = block_binary(b, "greater", keys, query, NULL);
     struct mil_var *behind = block_binary(b, "less_equal", keys, outside, NULL);
-    return block_select(b, block_binary(b, "logical_or", ahead, behind, NULL),
-                        mil_build_const(b, v->minus_inf, "minus_infinity"),
-                        mil_build_const(b, v->zeros, "zeros"));
+    struct mil_var *zeros = mil_build_const(b, v->zeros, "zeros");
+    struct mil_var *minus_infinity = mil_build_const(b, v->minus_inf, "minus_infinity");
+    struct mil_var *is_hidden = block_binary(b, "logical_or", ahead, behind, NULL);
+    return block_select(b, is_hidden, minus_infinity, zeros);
 }
 
 void decoder_cache_begin(const struct arch_model *m, struct mil_builder *b,
