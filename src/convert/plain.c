@@ -144,7 +144,7 @@ bool convert_plain(const struct convert_options *o, struct convert_report *repor
               checkpoint_source_open(&source, o->checkpoint, o->config_overrides, e);
     if (ok && !source->is_gguf)
         ok = err_set(e, ERR_USAGE,
-                     "--format safetensors: writes a GGUF file as a checkpoint; %s is one already",
+                     "a GGUF file is written as a checkpoint; %s is one already",
                      o->checkpoint);
     if (ok) {
         own.checkpoint = source->folder;
