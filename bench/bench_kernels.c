@@ -264,7 +264,7 @@ static void bench_linear(struct pool *pool, pool_fn fn, const char *name, bool i
     struct job j = {.name = label, .n_rows = n_rows, .n_in = n_in, .n_out = n_out};
     j.bytes = (double)n_in * (double)n_out * (double)element;
     j.flops = 2.0 * (double)n_in * (double)n_out * (double)n_rows;
-    j.scratch_floats = KERNEL_LINEAR_SCRATCH(n_in);
+    j.scratch_floats = KERNEL_LINEAR_SCRATCH(n_in, n_rows);
     j.x = fill((size_t)(n_rows * n_in) * 4, false);
     j.y = fill((size_t)(n_rows * n_out) * 4, false);
     j.w = fill((size_t)j.bytes, is_f16);

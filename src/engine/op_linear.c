@@ -220,7 +220,8 @@ bool weight_ref_of(struct compiler *c, const struct mil_op *op, int64_t n_out, i
 
 size_t weight_scratch_bytes(const struct weight_ref *w, int64_t n_in, int64_t n_rows)
 {
-    size_t dense = KERNEL_LINEAR_SCRATCH(n_in) * sizeof(float), fixed = KERNEL_FIXED_SCRATCH(n_in, n_rows);
+    size_t dense = KERNEL_LINEAR_SCRATCH(n_in, n_rows) * sizeof(float),
+           fixed = KERNEL_FIXED_SCRATCH(n_in, n_rows);
     return w->fixed ? fixed : dense;
 }
 

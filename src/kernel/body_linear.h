@@ -1,22 +1,15 @@
 /* Products with fp16 and float32 matrices over the parts of lanes_*.h: one text for every vector level.
  *
  * One activation row: BLOCK_STREAM weight rows far apart are walked at once straight from memory, so that
- * each is part of one long run of addresses. Several: BLOCK_ROWS weight rows are converted, PANEL_WIDTH
- * elements at a time, into an interleaved panel ([part][sixteen][row][lane]) that stays in the first cache
- * while every activation row passes over it, BLOCK_TOKENS at a time; the lanes of unfinished sums wait in
- * scratch. Both sum the same lanes in the same order, so their results are the same bits. */
+ * each is part of one long run of addresses. Several: linear_lanes.h. Both sum the same lanes in the same order, so their
+ * results are the same bits.
+ *
+ * For attention, too: BLOCK_ROWS rows are converted into an interleaved panel ([part][sixteen][row][lane]) that stays in the
+ * first cache while rows pass over it, BLOCK_TOKENS at a time. */
 
-#define PANEL_WIDTH 512 /* a multiple of 16: lanes go on where they stopped */
-#define PANEL_TOKENS                                                                                         \
-    64 /* activation rows for which a panel is filled: their PANEL_WIDTH columns fit the second cache */
-#define PANEL_BLOCKS ((PANEL_TOKENS + BLOCK_TOKENS - 1) / BLOCK_TOKENS)
-#define PANEL_GROUP (24 / BLOCK_ROWS) /* panels for which these columns are reused */
-#define PANEL_FLOATS (PANEL_WIDTH * BLOCK_ROWS)
 #define BLOCK_LANES (BLOCK_TOKENS * BLOCK_ROWS * 16)
 #define BLOCK_SUMS ((BLOCK_ROWS * BLOCK_TOKENS + 7) / 8 * 8)
 
-_Static_assert(PANEL_FLOATS + PANEL_GROUP * PANEL_BLOCKS * BLOCK_LANES <= KERNEL_LINEAR_SCRATCH(0),
-               "scratch holds one panel and the lanes of a group of panels");
 _Static_assert(BLOCK_STREAM <= 8, "stream_dots ends in one v_tree_x8");
 
 /* A weight matrix of either type; is_f16 is a constant wherever these are inlined. */
@@ -274,71 +267,17 @@ static ALWAYS_INLINE void linear_row(float *y, const float *x, const void *w, co
     }
 }
 
-/* A panel's columns of n_rows (at most PANEL_TOKENS) activation rows. Meanwhile asks memory for the weights
- * of the next panel, `next` (BLOCK_ROWS rows next_stride bytes apart), some lines with each block. */
-static ALWAYS_INLINE void linear_panel(float *y, int64_t y_stride, const float *x, int64_t x_stride,
-                                       const float *bias, const float *panel, float *lanes, int64_t n_rows,
-                                       int64_t n, int64_t n_valid, bool is_first, bool is_last,
-                                       const char *next, int64_t next_stride, int64_t next_bytes)
-{
-    int64_t n_blocks = (n_rows + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
-    int64_t ask_step = (next_bytes / 64 + n_blocks) / n_blocks * 64;
-    for (int64_t block = 0; block < n_blocks; block++) {
-        int64_t t = block * BLOCK_TOKENS;
-        const float *x_rows[BLOCK_TOKENS];
-        float sums[BLOCK_SUMS];
-        for (int64_t j = 0; j < BLOCK_TOKENS; j++)
-            x_rows[j] = x + (t + j < n_rows ? t + j : t) * x_stride;
-        for (int64_t a = block * ask_step; a < least(next_bytes, (block + 1) * ask_step); a += 64) {
-            for (int64_t r = 0; r < BLOCK_ROWS; r++)
-                _mm_prefetch(next + r * next_stride + a, _MM_HINT_T0);
-        }
-        panel_add(lanes + block * BLOCK_LANES, panel, x_rows, n, is_first,
-                  block + 1 < n_blocks ? BLOCK_TOKENS * x_stride : -t * x_stride);
-        if (!is_last)
-            continue;
-        panel_sums(sums, lanes + block * BLOCK_LANES);
-        for (int64_t j = 0; j < BLOCK_TOKENS && t + j < n_rows; j++) {
-            float *to = y + (t + j) * y_stride;
-            for (int64_t r = 0; r < n_valid; r++)
-                to[r] = bias ? sums[j * BLOCK_ROWS + r] + bias[r] : sums[j * BLOCK_ROWS + r];
-        }
-    }
-}
+#include "kernel/linear_lanes.h"
 
 static ALWAYS_INLINE void linear_of(float *y, int64_t y_stride, const float *x, int64_t x_stride,
                                     const void *w, const float *bias, int64_t n_rows, int64_t n_in,
                                     int64_t begin, int64_t end, float *scratch, bool is_f16)
 {
-    const int64_t element = is_f16 ? (int64_t)sizeof(f16) : (int64_t)sizeof(float);
-    float *panel = scratch, *lanes = scratch + PANEL_FLOATS;
     if (n_rows == 1) {
         linear_row(y, x, w, bias, n_in, begin, end, is_f16);
         return;
     }
-    for (int64_t t0 = 0; t0 < n_rows; t0 += PANEL_TOKENS) {
-        int64_t n_tokens = least(n_rows - t0, PANEL_TOKENS);
-        for (int64_t o0 = begin; o0 < end; o0 += PANEL_GROUP * BLOCK_ROWS) {
-            int64_t o1 = least(end, o0 + PANEL_GROUP * BLOCK_ROWS);
-            for (int64_t i0 = 0; i0 == 0 || i0 < n_in; i0 += PANEL_WIDTH) {
-                int64_t n = least(n_in - i0, PANEL_WIDTH);
-                bool is_first = i0 == 0, is_last = i0 + n == n_in;
-                for (int64_t o = o0; o < o1; o += BLOCK_ROWS) {
-                    int64_t n_valid = least(o1 - o, BLOCK_ROWS);
-                    /* the last panel of the group is followed by the first one's next columns */
-                    const char *next = o + BLOCK_ROWS < o1
-                                           ? weight_at(w, (o + BLOCK_ROWS) * n_in + i0, is_f16)
-                                       : is_last ? weight_at(w, o1 * n_in, is_f16)
-                                                 : weight_at(w, o0 * n_in + i0 + n, is_f16);
-                    float *waiting = lanes + (o - o0) / BLOCK_ROWS * PANEL_BLOCKS * BLOCK_LANES;
-                    panel_fill(panel, weight_at(w, o * n_in + i0, is_f16), n_in, n, n_valid, is_f16);
-                    linear_panel(y + t0 * y_stride + o, y_stride, x + t0 * x_stride + i0, x_stride,
-                                 bias ? bias + o : NULL, panel, waiting, n_tokens, n, n_valid, is_first,
-                                 is_last, next, n_in * element, n * element);
-                }
-            }
-        }
-    }
+    linear_by_lanes(y, y_stride, x, x_stride, w, bias, n_rows, n_in, begin, end, scratch, is_f16);
 }
 
 static void ISA(k_linear_f16)(float *y, int64_t y_stride, const float *x, int64_t x_stride, const f16 *w,

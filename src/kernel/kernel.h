@@ -23,8 +23,18 @@
 #include "base/half.h"
 #include "kernel/kernel_fixed.h"
 
-/* floats of scratch that linear_* needs per thread: for n_in input features (now the same for all) */
-#define KERNEL_LINEAR_SCRATCH(n_in) ((size_t)32768 + 0 * (size_t)(n_in))
+/* floats of scratch that linear_* needs per thread, for n_in input features and n_rows activation rows: decoded weights and
+ * unfinished sums, and activations in another order, of as many rows at a time as are not too many numbers */
+#define KERNEL_LINEAR_TOKENS 64
+#define KERNEL_LINEAR_CHUNK 98816
+#define KERNEL_LINEAR_TURNED (64 * 4096)
+#define KERNEL_LINEAR_SCRATCH(n_in, n_rows)                                                                  \
+    ((n_rows) == 1 ? (size_t)16                                                                              \
+                   : KERNEL_LINEAR_CHUNK + 512 +                                                             \
+                         ((size_t)(n_in) + 256) * ((size_t)(n_in)*64 <= KERNEL_LINEAR_TURNED   ? (size_t)64  \
+                                                   : (size_t)(n_in)*32 <= KERNEL_LINEAR_TURNED ? (size_t)32  \
+                                                   : (size_t)(n_in)*16 <= KERNEL_LINEAR_TURNED ? (size_t)16  \
+                                                                                               : (size_t)8))
 
 /* floats of scratch that attention_* needs per thread: for caches of `positions` with elements of d_k and d_v and calls of n_rows
  * query rows */
@@ -58,7 +68,7 @@ struct kernels {
     /* y[t][o] = sum_i x[t][i] * w[o][i] (+ bias[o] after the sum), t < n_rows, begin <= o < end.
      * x [n_rows, n_in] with row stride x_stride, w [n_out, n_in] dense, y row stride y_stride (y points at o = 0),
      * Weights are finite; columns where a row of x is zero may be left unread (chosen experts).
-     * bias [n_out] or NULL. scratch: KERNEL_LINEAR_SCRATCH(n_in) floats, used when n_rows > 1. */
+     * bias [n_out] or NULL. scratch: KERNEL_LINEAR_SCRATCH(n_in, n_rows) floats. */
     void (*linear_f16)(float *y, int64_t y_stride, const float *x, int64_t x_stride, const f16 *w,
                        const float *bias, int64_t n_rows, int64_t n_in, int64_t begin, int64_t end,
                        float *scratch);

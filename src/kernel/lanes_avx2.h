@@ -61,6 +61,29 @@ static ALWAYS_INLINE part part_fma(part a, part b, part c)
     return _mm256_fmadd_ps(a, b, c);
 }
 
+static ALWAYS_INLINE part part_add(part a, part b)
+{
+    return _mm256_add_ps(a, b);
+}
+
+/* turned[i]: number i of each of the eight rows `stride` apart. */
+static ALWAYS_INLINE void part_turn(part turned[4], const float *rows, int64_t stride)
+{
+    __m256 t[4];
+    UNROLL_ALL
+    for (int i = 0; i < 4; i++)
+        t[i] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(rows + i * stride)),
+                                    _mm_loadu_ps(rows + (4 + i) * stride), 1);
+    __m256d a = _mm256_castps_pd(_mm256_unpacklo_ps(t[0], t[1])),
+            b = _mm256_castps_pd(_mm256_unpackhi_ps(t[0], t[1]));
+    __m256d c = _mm256_castps_pd(_mm256_unpacklo_ps(t[2], t[3])),
+            d = _mm256_castps_pd(_mm256_unpackhi_ps(t[2], t[3]));
+    turned[0] = _mm256_castpd_ps(_mm256_unpacklo_pd(a, c));
+    turned[1] = _mm256_castpd_ps(_mm256_unpackhi_pd(a, c));
+    turned[2] = _mm256_castpd_ps(_mm256_unpacklo_pd(b, d));
+    turned[3] = _mm256_castpd_ps(_mm256_unpackhi_pd(b, d));
+}
+
 static ALWAYS_INLINE vf v_pair(__m256 low, __m256 high)
 {
     vf r = {{low, high}};

@@ -59,6 +59,31 @@ static ALWAYS_INLINE part part_fma(part a, part b, part c)
     return _mm512_fmadd_ps(a, b, c);
 }
 
+static ALWAYS_INLINE part part_add(part a, part b)
+{
+    return _mm512_add_ps(a, b);
+}
+
+static ALWAYS_INLINE void part_turn(part turned[4], const float *rows, int64_t stride)
+{
+    __m512 t[4];
+    UNROLL_ALL
+    for (int i = 0; i < 4; i++) {
+        t[i] = _mm512_castps128_ps512(_mm_loadu_ps(rows + i * stride));
+        t[i] = _mm512_insertf32x4(t[i], _mm_loadu_ps(rows + (4 + i) * stride), 1);
+        t[i] = _mm512_insertf32x4(t[i], _mm_loadu_ps(rows + (8 + i) * stride), 2);
+        t[i] = _mm512_insertf32x4(t[i], _mm_loadu_ps(rows + (12 + i) * stride), 3);
+    }
+    __m512d a = _mm512_castps_pd(_mm512_unpacklo_ps(t[0], t[1])),
+            b = _mm512_castps_pd(_mm512_unpackhi_ps(t[0], t[1]));
+    __m512d c = _mm512_castps_pd(_mm512_unpacklo_ps(t[2], t[3])),
+            d = _mm512_castps_pd(_mm512_unpackhi_ps(t[2], t[3]));
+    turned[0] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, c));
+    turned[1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, c));
+    turned[2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, d));
+    turned[3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, d));
+}
+
 static ALWAYS_INLINE vf v_one(__m512 a)
 {
     vf r = {{a}};

@@ -257,7 +257,7 @@ static void check_linear(const char *what, const struct kernels *k, bool is_f16)
         c.w = is_f16 ? (void *)guarded_f16(&pool, &r, c.n_out * c.n_in, kind)
                      : (void *)guarded_floats(&pool, &r, c.n_out * c.n_in, kind);
         c.bias = round % 3 ? guarded_floats(&pool, &r, c.n_out, NUMBERS_PLAIN) : NULL;
-        float *scratch = guard_alloc(&pool, KERNEL_LINEAR_SCRATCH(c.n_in) * sizeof *scratch);
+        float *scratch = guard_alloc(&pool, KERNEL_LINEAR_SCRATCH(c.n_in, c.n_rows) * sizeof *scratch);
         float *y = guarded_floats(&pool, &r, n_y, NUMBERS_PLAIN),
               *expected = guarded_floats(&pool, &r, n_y, 0);
         float *rows = guarded_floats(&pool, &r, n_y, 0), *parts = guarded_floats(&pool, &r, n_y, 0);
@@ -403,6 +403,33 @@ static void check_gated_delta(const char *what, const struct kernels *k)
 
 /* the three go together: test_kernel_fixed.c */
 #define CHECK_FIXED(member, k) assert_non_null((k)->member)
+/* More outputs, activation rows and columns than are worked on at once, and so many columns that fewer rows are. */
+static void check_linear_large(const char *what, const struct kernels *k, bool is_f16)
+{
+    static const int64_t shapes[][3] = {{264, 135, 71}, {2100, 70, 37}, {4100, 67, 33},
+                                        {9000, 20, 33}, {17000, 19, 3}, {40000, 9, 2}};
+    struct random_state r = {0x13198a2e03707344u};
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        struct guard_pool pool = {.n = 0};
+        struct linear_case c = {
+            .is_f16 = is_f16, .n_in = shapes[i][0], .n_rows = shapes[i][1], .n_out = shapes[i][2]};
+        int64_t n_y = c.n_rows * c.n_out;
+        c.x_stride = c.n_in;
+        c.y_stride = c.n_out;
+        c.x = guarded_floats(&pool, &r, c.n_rows * c.n_in, NUMBERS_PLAIN);
+        c.w = is_f16 ? (void *)guarded_f16(&pool, &r, c.n_out * c.n_in, NUMBERS_PLAIN)
+                     : (void *)guarded_floats(&pool, &r, c.n_out * c.n_in, NUMBERS_PLAIN);
+        c.bias = guarded_floats(&pool, &r, c.n_out, NUMBERS_PLAIN);
+        float *scratch = guard_alloc(&pool, KERNEL_LINEAR_SCRATCH(c.n_in, c.n_rows) * sizeof *scratch);
+        float *y = guarded_floats(&pool, &r, n_y, NUMBERS_PLAIN),
+              *expected = guarded_floats(&pool, &r, n_y, NUMBERS_PLAIN);
+        linear_run(scalar, &c, expected, 0, c.n_rows, 0, c.n_out, scratch);
+        linear_run(k, &c, y, 0, c.n_rows, 0, c.n_out, scratch);
+        assert_same_floats(what, y, expected, n_y);
+        guard_free_all(&pool);
+    }
+}
+
 /* A row with zero stretches: the same bits whether they are walked (several rows) or left out (one row). */
 static void check_linear_zeros(const char *what, const struct kernels *k)
 {
@@ -412,7 +439,7 @@ static void check_linear_zeros(const char *what, const struct kernels *k)
         int64_t n_in = random_between(&r, 1, 2100), n_out = random_between(&r, 1, 9);
         f16 *w = guarded_f16(&pool, &r, n_in * n_out, NUMBERS_PLAIN);
         float *x = guarded_floats(&pool, &r, n_in, NUMBERS_PLAIN), *y[2];
-        float *scratch = guard_alloc(&pool, KERNEL_LINEAR_SCRATCH(n_in) * sizeof(float));
+        float *scratch = guard_alloc(&pool, KERNEL_LINEAR_SCRATCH(n_in, 2) * sizeof(float));
         for (int64_t i = 0; i < n_in; i += 256) {
             bool zero = random_between(&r, 0, 2) > 0;
             for (int64_t j = i; zero && j < n_in && j < i + 256; j++)
@@ -442,9 +469,14 @@ static void check_linear_zeros(const char *what, const struct kernels *k)
 #define CHECK_LINEAR_F16(member, k)                                                                          \
     do {                                                                                                     \
         check_linear(#member, k, true);                                                                      \
+        check_linear_large(#member, k, true);                                                                \
         check_linear_zeros(#member, k);                                                                      \
     } while (0)
-#define CHECK_LINEAR_F32(member, k) check_linear(#member, k, false)
+#define CHECK_LINEAR_F32(member, k)                                                                          \
+    do {                                                                                                     \
+        check_linear(#member, k, false);                                                                     \
+        check_linear_large(#member, k, false);                                                               \
+    } while (0)
 #define CHECK_GATED_DELTA(member, k) check_gated_delta(#member, k)
 #define CHECK_ATTENTION(member, k) check_attention(#member, k)
 
