@@ -9,8 +9,9 @@
  * Structures that the caller fills begin with `size`, which is sizeof the structure; members that an older caller does not
  * know are taken as zero, so zero always means the default. Text is UTF-8 and does not depend on the locale.
  *
- * Threads. Library, package, model and function handles can't change after they were opened: any number of threads may use
- * them at once. Sessions, samplers, decoders, parsers, states, results and snapshots belong to one thread at a time. A library
+ * Threads. Library, package, tokenizer, model and function handles can't change after they were opened: any number of threads may use
+ * them at once. Sessions, chats, samplers, decoders, parsers, states and results belong to one thread at a time; only the functions that
+ * stop a call (mk_cancel_set, mk_session_cancel, mk_chat_cancel) may be called from others meanwhile. A library
  * owns one pool of threads: a call takes what is free of it, and no result depends on how much that was. Callbacks come on the
  * calling thread and must not call into the handle whose call they interrupt. Do not fork while handles are open and go on
  * using them in the child.
@@ -67,13 +68,15 @@ MK_API const char *mk_status_name(mk_status status);
 
 typedef struct mk_error mk_error;
 MK_API mk_status mk_error_status(const mk_error *e);
-/* One sentence: what, where, what was expected and what was found. Owned by the error. */
+/* One sentence: what, where, what was expected and what was found; "" for NULL. Owned by the error. */
 MK_API const char *mk_error_message(const mk_error *e);
 /* What can be done about it, as a word that the caller puts in its own terms; "": nothing is known to help. "force" (the output
  * exists), "resume" (what was finished is kept), "only", "chunks", "split-head", "lut": mk_convert's option of this name;
  * "convert": this is a checkpoint, make a package of it first; "check-layers": comparing layers with the checkpoint's finds
  * where. More may come. */
 MK_API const char *mk_error_hint(const mk_error *e);
+/* What a chat template itself said (raise_exception), without milkit's words around it; NULL for all other errors. */
+MK_API const char *mk_error_detail(const mk_error *e);
 MK_API void mk_error_free(mk_error *e);
 
 /* ---- the library ---- */
@@ -91,6 +94,7 @@ typedef struct {
 } mk_options;
 
 typedef struct mk_library mk_library;
+/* options may be NULL. MK_USAGE: a number out of its range, or an instruction set in MILKIT_CPU that this processor does not have. */
 MK_API mk_status mk_library_open(mk_library **out, const mk_options *options, mk_error **e);
 MK_API void mk_library_close(mk_library *library);
 
@@ -125,7 +129,7 @@ typedef struct {
 typedef struct mk_text mk_text;
 /* The bytes, with a zero behind them; *n (unless NULL) their number. */
 MK_API const char *mk_text_data(const mk_text *t, size_t *n);
-/* The token ids that belong to the text, where the function says that there are some. */
+/* [*n] token ids that belong to the text, where the function says that there are some; else NULL and 0. */
 MK_API const int32_t *mk_text_ids(const mk_text *t, size_t *n);
 MK_API void mk_text_free(mk_text *t);
 
@@ -138,73 +142,145 @@ enum {
     MK_PRECISION_FP16 = 2  /* op by op, each result rounded to fp16, as the hardware does */
 };
 
+/* What of a package's text a caller needs. */
+enum {
+    MK_TEXT_DEFAULT =
+        0, /* tokenizer and templates that are there are read; a tokenizer that can't be read is an error */
+    MK_TEXT_NONE = 1 /* token ids alone */
+};
+
 typedef struct {
     size_t size;
-    int32_t precision;
+    int32_t precision; /* MK_PRECISION_.. */
+    int32_t text;      /* MK_TEXT_.. */
 } mk_package_options;
 
 typedef struct mk_package mk_package;
-/* folder: of a package in ANEMLL's layout (meta.yaml, models as .mlmodelc or .mlpackage), or its meta.yaml. */
+/* folder: of a package in ANEMLL's layout (meta.yaml, models as .mlmodelc or .mlpackage), or its meta.yaml. Maps and plans: milliseconds
+ * whatever the size, beside the tokenizer. MK_FORMAT: it is something else, or damaged. MK_UNSUPPORTED: it has what milkit does not run. */
 MK_API mk_status mk_package_open(mk_package **out, mk_library *library, const char *folder,
                                  const mk_package_options *options, mk_error **e);
 MK_API void mk_package_close(mk_package *p);
-/* A JSON object: "name", "architecture", "context_length", "batch_size", "vocab_size", "hidden_size", "chunks", "sequential",
+/* A JSON object: "path", "name", "architecture", "context_length", "batch_size", "vocab_size", "hidden_size", "chunks", "sequential",
  * "has_tokenizer", "end_ids", "recommended_sampling" (absent where there is none). Owned by the package. */
 MK_API const char *mk_package_info(const mk_package *p);
+/* The folder; and the name that meta.yaml gives, or NULL. Owned by the package. */
+MK_API const char *mk_package_path(const mk_package *p);
+MK_API const char *mk_package_name(const mk_package *p);
+/* In tokens: what a session holds at most, and the calls of its prompts. */
 MK_API int64_t mk_package_context_length(const mk_package *p);
+MK_API int64_t mk_package_batch_size(const mk_package *p);
+/* Ids are below this. */
 MK_API int32_t mk_package_vocab_size(const mk_package *p);
+/* An end of text or of a turn: where generation stops. */
+MK_API bool mk_package_is_end(const mk_package *p, int32_t id);
 
 /* ---- text in and out ---- */
+
+/* The tokenizer and the chat templates of a folder. */
+typedef struct mk_tokenizer mk_tokenizer;
+
+enum { MK_READ_TOKENIZER = 1, MK_READ_TEMPLATES = 2 };
+typedef struct {
+    size_t size;
+    uint32_t
+        parts; /* MK_READ_..: these must be there. 0: the tokenizer must, templates are read where there are some */
+} mk_tokenizer_options;
+
+/* path: a package, a checkpoint or any folder with a tokenizer.json, or that file. No model is opened. MK_FORMAT: something is missing
+ * or damaged. */
+MK_API mk_status mk_tokenizer_open(mk_tokenizer **out, mk_library *library, const char *path,
+                                   const mk_tokenizer_options *options, mk_error **e);
+MK_API void mk_tokenizer_close(mk_tokenizer *t);
+/* A package's own, which the package closes; never NULL. Of a package without a tokenizer, or opened with MK_TEXT_NONE, it has nothing in it: the
+ * functions below then fail with MK_FORMAT and say so. */
+MK_API const mk_tokenizer *mk_package_tokenizer(const mk_package *p);
+/* Ids are below this; 0: there is no tokenizer. */
+MK_API int32_t mk_tokenizer_size(const mk_tokenizer *t);
 
 enum {
     MK_SPECIAL =
         1 /* tokenize: add what the tokenizer's post-processor adds (a begin of text); detokenize: keep special tokens */
 };
 
-/* *n is what there is; when that is more than capacity: MK_LIMIT, and nothing is written. ids may be NULL with capacity 0. */
-MK_API mk_status mk_tokenize(const mk_package *p, const char *text, size_t bytes, uint32_t flags,
+/* text [bytes] to ids [capacity]. *n is what there is; when that is more than capacity: MK_LIMIT, and nothing is written. ids may be NULL with
+ * capacity 0. MK_FORMAT: an id that is not one of the package's model. */
+MK_API mk_status mk_tokenize(const mk_tokenizer *t, const char *text, size_t bytes, uint32_t flags,
                              int32_t *ids, size_t capacity, size_t *n, mk_error **e);
-MK_API mk_status mk_detokenize(const mk_package *p, const int32_t *ids, size_t n, uint32_t flags,
+/* ids [n] to text. Ids that no token has are left out, as the tokenizers library does. */
+MK_API mk_status mk_detokenize(const mk_tokenizer *t, const int32_t *ids, size_t n, uint32_t flags,
                                mk_text **out, mk_error **e);
-/* An end of text or of a turn: where generation stops. */
-MK_API bool mk_token_is_end(const mk_package *p, int32_t id);
 
 /* Ids one at a time, text in whole characters: everything given out, put together, is mk_detokenize of all ids. */
 typedef struct mk_decoder mk_decoder;
-MK_API mk_status mk_decoder_new(mk_decoder **out, const mk_package *p, uint32_t flags, mk_error **e);
+MK_API mk_status mk_decoder_new(mk_decoder **out, const mk_tokenizer *t, uint32_t flags, mk_error **e);
 /* *text [*n bytes], a zero behind them, borrowed until the next call; *n may be 0. */
 MK_API mk_status mk_decoder_add(mk_decoder *d, int32_t id, const char **text, size_t *n, mk_error **e);
+/* What is left when no more ids come: bytes of a character that was not finished. */
 MK_API mk_status mk_decoder_finish(mk_decoder *d, const char **text, size_t *n, mk_error **e);
 MK_API void mk_decoder_free(mk_decoder *d);
 
-/* Messages through the package's chat template. JSON in the form of OpenAI and Hugging Face: messages is an array; tools an array or
- * NULL; options an object of further variables (add_generation_prompt, enable_thinking, ..) or NULL. The text, and its ids: user data
- * never becomes special tokens. JSON that is not valid, and messages that the template refuses, are MK_FORMAT. */
-MK_API mk_status mk_template(const mk_package *p, const char *messages_json, const char *tools_json,
-                             const char *options_json, mk_text **out, mk_error **e);
+enum {
+    MK_TEMPLATE_FLAT =
+        1, /* special tokens in messages count as such, as in transformers; else user data never becomes special tokens */
+    MK_TEMPLATE_RAW_ARGUMENTS =
+        2, /* arguments of tool calls that are JSON in a string stay strings; else they become objects, as templates expect */
+};
+typedef struct {
+    size_t size;
+    /* JSON in the form of OpenAI and Hugging Face: an array of messages, or an object with "messages", "tools" and "options". */
+    const char *messages;
+    size_t messages_bytes; /* 0: up to the zero */
+    const char *tools;     /* a JSON array; NULL: what messages says */
+    const char *
+        options; /* a JSON object of more variables (add_generation_prompt, enable_thinking); NULL: what messages says */
+    const char *
+        name; /* of one of several templates; NULL: the one for tools, if there are some, else the default one */
+    int64_t now;       /* seconds since 1970 that the template's clock shows; 0: the time */
+    uint32_t flags;    /* MK_TEMPLATE_.. */
+    const char *where; /* how messages of errors call the JSON; NULL: "messages" */
+} mk_template_request;
+/* Messages through a chat template: the text, and its ids where there is a tokenizer. JSON that is not valid, and messages that the
+ * template refuses, are MK_FORMAT (mk_error_detail); a template that does too much is MK_LIMIT. */
+MK_API mk_status mk_template(const mk_tokenizer *t, const mk_template_request *request, mk_text **out,
+                             mk_error **e);
 
 /* Takes what a model says apart, in pieces of any size. Whatever is not a well-formed call is content: nothing is lost. */
 enum { MK_PART_CONTENT = 0, MK_PART_REASONING = 1, MK_PART_TOOL_CALL = 2 };
-/* text [n]: the next piece of content or reasoning, or a call's arguments (a JSON object); name: of a call, else NULL. */
+/* text [n]: the next piece of content or reasoning, or a call's arguments (a JSON object); name: of a call, else NULL. Both are borrowed for the
+ * time of the call. */
 typedef void (*mk_part_fn)(void *context, int32_t part, const char *text, size_t n, const char *name);
 typedef struct mk_parser mk_parser;
-/* prompt: the text that the model goes on from (it may have opened a thinking block), or NULL. tools_json: as in mk_template. The text
- * to push is that of a decoder with MK_SPECIAL. */
-MK_API mk_status mk_parser_new(mk_parser **out, const mk_package *p, const char *prompt,
-                               const char *tools_json, mk_part_fn fn, void *context, mk_error **e);
+/* prompt: the text that the model goes on from (it may have opened a thinking block), or NULL. tools: a JSON array, for the types of arguments, or
+ * NULL. The text to push is that of a decoder with MK_SPECIAL. */
+MK_API mk_status mk_parser_new(mk_parser **out, const mk_tokenizer *t, const char *prompt, const char *tools,
+                               mk_part_fn fn, void *context, mk_error **e);
 MK_API void mk_parser_push(mk_parser *parser, const char *text, size_t n);
+/* The end of the stream: what was held back comes as content. */
 MK_API void mk_parser_finish(mk_parser *parser);
 MK_API void mk_parser_free(mk_parser *parser);
 
 /* ---- sampling ---- */
 
 typedef struct mk_sampler mk_sampler;
-/* settings_json: an object, or NULL: "greedy" (bool), "temperature", "top_k", "top_p", "min_p", "repetition_penalty",
- * "presence_penalty", "frequency_penalty", "repetition_window", "seed". What is not given is what the package recommends (greedy where it recommends nothing); without a seed each sampler has another one.
- * An unknown key or a value out of its range is MK_USAGE. The same seed and logits give the same tokens on every machine. */
-MK_API mk_status mk_sampler_new(mk_sampler **out, const mk_package *p, const char *settings_json,
-                                mk_error **e);
-/* Of logits [n] (n is the vocabulary's size) after the tokens history [n_history]. MK_OUTSIDE when no logit is a number. */
+/* settings: a JSON object, or NULL: "greedy" (bool), "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty",
+ * "frequency_penalty", "repetition_window" (tokens; 0: all), "seed" (a number, or a string of digits for one above 2^53; negative: another one each time).
+ * What is not given is what the package recommends (greedy where it recommends nothing); without a seed each sampler has another one.
+ * An unknown key or a value out of its range is MK_USAGE; sampling where a package gives only the best token is MK_UNSUPPORTED. The same seed
+ * and logits give the same tokens on every machine. */
+MK_API mk_status mk_sampler_new(mk_sampler **out, const mk_package *p, const char *settings, mk_error **e);
+
+typedef struct {
+    size_t size;
+    bool greedy;
+    double temperature; /* 0: greedy */
+    double top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
+    int64_t top_k, repetition_window; /* 0: off; 0: all tokens */
+    uint64_t seed;
+} mk_sampling;
+/* What is in force, as far as out->size goes. MK_USAGE: that size is nonsense. */
+MK_API mk_status mk_sampler_settings(const mk_sampler *s, mk_sampling *out, mk_error **e);
+/* Of logits [n] (n is the vocabulary's size) after the tokens history [n_history], which may be NULL with 0. MK_OUTSIDE when no logit is a number. */
 MK_API mk_status mk_sampler_pick(mk_sampler *s, const float *logits, size_t n, const int32_t *history,
                                  size_t n_history, int32_t *id, mk_error **e);
 MK_API void mk_sampler_free(mk_sampler *s);
@@ -214,36 +290,163 @@ MK_API void mk_sampler_free(mk_sampler *s);
 /* One timeline of tokens. Callers hand over token sequences; the session alone knows the call sequence of the package, what can be
  * rewound and what must be computed again. Results have the same bits however tokens are cut into calls. */
 typedef struct mk_session mk_session;
+/* MK_LIMIT: its states and buffers do not fit into memory. */
 MK_API mk_status mk_session_new(mk_session **out, mk_package *p, mk_error **e);
 MK_API void mk_session_free(mk_session *s);
 /* Makes the context equal to ids [n], n >= 1, keeping or restoring the longest known prefix; then logits are those after the last
- * one. *reused (unless NULL): ids that were not computed again. More than the context holds: MK_LIMIT. After another failure, or
- * when it was stopped, mk_session_tokens says what the context holds. */
+ * one. *reused (unless NULL): ids that were not computed again. More than the context holds: MK_LIMIT; an id that is not one of the vocabulary: MK_USAGE.
+ * After another failure, or when it was stopped, mk_session_tokens says what the context holds. */
 MK_API mk_status mk_session_sync(mk_session *s, const int32_t *ids, size_t n, const mk_call *call,
                                  size_t *reused, mk_error **e);
 /* Appends one token; logits are those after it. */
 MK_API mk_status mk_session_step(mk_session *s, int32_t id, mk_error **e);
+
+enum {
+    MK_FEED_SINGLY = 1 /* every token by itself; else full batches as far as they go, as in mk_session_sync */
+};
+/* logits [n], those after the token at `position`, borrowed for the time of the call. False: stop, the call ends with MK_CANCELLED. */
+typedef bool (*mk_logits_fn)(void *context, int64_t position, const float *logits, size_t n);
+/* Appends ids [n]; fn (unless NULL) sees the logits of every position that the calls yield: the last of each full batch and each single token.
+ * A package that names only the best token is MK_UNSUPPORTED with an fn. Else as mk_session_sync. */
+MK_API mk_status mk_session_feed(mk_session *s, const int32_t *ids, size_t n, uint32_t flags, mk_logits_fn fn,
+                                 void *context, const mk_call *call, mk_error **e);
 /* [vocab_size] after the newest token, rounded to fp16 as the package declares; borrowed until the next call. NULL when there
  * are none (an empty context). */
 MK_API const float *mk_session_logits(const mk_session *s);
-/* What the context holds; borrowed until the next call. */
+/* What the context holds, [*n]; borrowed until the next call. */
 MK_API const int32_t *mk_session_tokens(const mk_session *s, size_t *n);
 /* Stops the call that is running on the session, from any thread and from a signal handler; the call ends with MK_CANCELLED. Without
  * such a call it has no effect on later ones. */
 MK_API void mk_session_cancel(mk_session *s);
 
 enum { MK_END_LENGTH = 0, MK_END_STOP = 1, MK_END_CONTEXT = 2, MK_END_CALLER = 3 };
+/* "length", "end of text", "context full", "interrupted"; "unknown" for other numbers. */
+MK_API const char *mk_end_name(int32_t end);
 /* False: stop after this token. */
 typedef bool (*mk_token_fn)(void *context, int32_t id);
-/* Samples and feeds until an end token (not given out), `limit` tokens (negative: no limit), the end of the context, or fn's word;
- * *end (unless NULL) says which, *n how many tokens were given out, also on failure. The session must have logits. */
-MK_API mk_status mk_session_generate(mk_session *s, mk_sampler *sampler, int64_t limit, mk_token_fn fn,
-                                     void *context, const mk_call *call, size_t *n, int32_t *end,
-                                     mk_error **e);
+enum {
+    MK_IGNORE_END = 1, /* the package's ends are tokens like others */
+    MK_LEAVE_LAST =
+        2 /* the last token that was given out is not fed: one step less, and no logits behind it */
+};
+typedef struct {
+    size_t size;
+    int64_t limit;        /* tokens; 0: until the context is full */
+    uint32_t flags;       /* MK_IGNORE_END, MK_LEAVE_LAST */
+    const int32_t *stops; /* [n_stops] more ids that end, whatever the flags */
+    size_t n_stops;
+    mk_token_fn fn; /* may be NULL */
+    void *context;
+} mk_generate;
+/* Samples and feeds until an end token (not given out), the limit, the end of the context, or fn's word; *end (unless NULL) says which (MK_END_..),
+ * *n how many tokens were given out, also on failure. what may be NULL. The session must have logits (MK_USAGE). MK_OUTSIDE: no logit is a
+ * number, so any token would be made up. */
+MK_API mk_status mk_session_generate(mk_session *s, mk_sampler *sampler, const mk_generate *what,
+                                     const mk_call *call, size_t *n, int32_t *end, mk_error **e);
 /* The whole state as a file, and back. The file belongs to the package's weights: another package's, or a damaged one, is
- * MK_FORMAT, and the session is unchanged. */
+ * MK_FORMAT, and the session is unchanged. An existing file is replaced. */
 MK_API mk_status mk_session_save(const mk_session *s, const char *path, mk_error **e);
 MK_API mk_status mk_session_load(mk_session *s, const char *path, mk_error **e);
+
+/* ---- conversations ---- */
+
+/* Messages over a session of its own: a chat template puts them together, an answer comes in events and becomes a message, the oldest ones leave
+ * the context when it is full. What a model chose stays its own tokens, so only what is new is computed. */
+typedef struct mk_chat mk_chat;
+/* settings: a JSON object, or NULL:
+ *   "system": the system message (a string);
+ *   "tools": what answers may call, an array in the form of OpenAI;
+ *   "think": "on", "off" or "auto" (the template's choice), for templates that know enable_thinking;
+ *   "sampling": an object of mk_sampler_new's keys; "max_tokens": of an answer (negative: until the context is full, as without it);
+ *   "ignore_end": do not stop at an end token (bool);
+ *   "template_args": an object of more variables for the template;
+ *   "template": false: none, texts follow each other as they are; "template_file": the path of a template instead of the package's;
+ *   "auto_stop": stop also at what ends an answer in the template, where no config declares it (bool; true).
+ * MK_USAGE: an unknown key, a value out of its range. MK_FORMAT: no tokenizer, no template or one that can't be read. */
+MK_API mk_status mk_chat_new(mk_chat **out, mk_package *p, const char *settings, mk_error **e);
+MK_API void mk_chat_free(mk_chat *chat);
+/* Changes what settings has of the keys above, but for the last three. "sampling" is changed as a whole. On failure some may have changed. */
+MK_API mk_status mk_chat_set(mk_chat *chat, const char *settings, mk_error **e);
+/* The system message; text NULL or "": none. */
+MK_API void mk_chat_set_system(mk_chat *chat, const char *text);
+MK_API const char *mk_chat_system(const mk_chat *chat); /* NULL: none; borrowed until it is changed */
+/* The sampling in force, as far as out->size goes. */
+MK_API mk_status mk_chat_sampling(const mk_chat *chat, mk_sampling *out, mk_error **e);
+
+enum {
+    MK_CHAT_CONTENT = 0,   /* a piece of the answer: text [n] */
+    MK_CHAT_REASONING = 1, /* a piece of the thinking before it */
+    MK_CHAT_TOOL_CALL = 2, /* a whole call: name, and its arguments, a JSON object: text [n] */
+    MK_CHAT_DROPPED =
+        3, /* the context is full: n_dropped messages went, the n_tokens that are left are computed again */
+    MK_CHAT_BEGIN = 4, /* the prompt has been computed */
+    MK_CHAT_END = 5    /* behind the last piece, once for each MK_CHAT_BEGIN */
+};
+typedef struct {
+    size_t size;
+    int32_t kind;     /* MK_CHAT_..; kinds may be added */
+    const char *text; /* [n], borrowed for the time of the call, as name */
+    size_t n;
+    const char *name;
+    size_t n_dropped, n_tokens;
+    /* MK_CHAT_END */
+    int32_t end;     /* MK_END_..: why */
+    bool has_failed; /* the call will fail: nothing of the answer is kept */
+    bool is_empty,
+        has_reasoning; /* neither content nor calls, though some tokens were allowed; there was thinking */
+    int64_t n_prompt, n_generated; /* tokens */
+    int64_t n_reused;              /* of the prompt's: not computed again */
+} mk_chat_event;
+/* False: no more of this answer. The call ends with MK_CANCELLED and nothing of the answer is kept. */
+typedef bool (*mk_chat_fn)(void *context, const mk_chat_event *event);
+
+/* Says text [n] as the user and answers it, in events (fn may be NULL). After a failure, or when it was stopped before the first token of
+ * the answer (MK_CANCELLED), messages are as they were. Stopped later, the answer is kept as far as it came: MK_OK, and its end is MK_END_CALLER.
+ * MK_LIMIT: the message alone is more than the context holds. */
+MK_API mk_status mk_chat_say(mk_chat *chat, const char *text, size_t n, mk_chat_fn fn, void *context,
+                             const mk_call *call, mk_error **e);
+/* Answers what was added, as a tool's result. MK_USAGE: the last message is an answer. */
+MK_API mk_status mk_chat_answer(mk_chat *chat, mk_chat_fn fn, void *context, const mk_call *call,
+                                mk_error **e);
+/* Another answer to the last message; the old one stays if this fails. */
+MK_API mk_status mk_chat_again(mk_chat *chat, mk_chat_fn fn, void *context, const mk_call *call,
+                               mk_error **e);
+/* Stops the call that is running on the chat, from any thread and from a signal handler. Without one it has no effect on later ones. */
+MK_API void mk_chat_cancel(mk_chat *chat);
+
+/* Adds a message without answering it: {"role": "user", "assistant" or "tool", "content": ..}, with "reasoning_content", "tool_calls" (an
+ * assistant's), "name", "tool_call_id" (a tool's). */
+MK_API mk_status mk_chat_add(mk_chat *chat, const char *message, mk_error **e);
+/* Takes back the user's last message and what came of it. MK_USAGE: there is none. */
+MK_API mk_status mk_chat_undo(mk_chat *chat, mk_error **e);
+/* Takes back all; the system message stays. */
+MK_API void mk_chat_clear(mk_chat *chat);
+/* {"messages": [..]}, those that left the context with them. */
+MK_API mk_status mk_chat_messages(const mk_chat *chat, mk_text **out, mk_error **e);
+/* The same as a file, and back; another program's list of messages is read as well. A file that can't be read changes nothing. Without `replace` an
+ * existing file is an error. */
+MK_API mk_status mk_chat_save(const mk_chat *chat, const char *path, bool replace, mk_error **e);
+MK_API mk_status mk_chat_load(mk_chat *chat, const char *path, mk_error **e);
+
+/* Of one answer, or of all. */
+typedef struct {
+    int64_t n_prompt, n_reused, n_generated; /* tokens; n_reused: of the prompts', not computed again */
+    double prompt_seconds, answer_seconds;
+} mk_chat_counts;
+typedef struct {
+    size_t size;
+    size_t n_messages, n_dropped; /* without the system message; of the oldest: not in the context any more */
+    int64_t n_answers;
+    int32_t last_end; /* MK_END_.. */
+    int32_t reserved;
+    mk_chat_counts last, total;
+} mk_chat_stats;
+/* As far as out->size goes. */
+MK_API mk_status mk_chat_get_stats(const mk_chat *chat, mk_chat_stats *out, mk_error **e);
+/* What the model sees, as of the last answer; borrowed until the next call. */
+MK_API const int32_t *mk_chat_tokens(const mk_chat *chat, size_t *n);
+/* The chat's session, to be saved and loaded; it is the chat's, and must not be freed or fed. */
+MK_API mk_session *mk_chat_session(mk_chat *chat);
 
 /* ---- any Core ML model (ML Program) ---- */
 

@@ -38,6 +38,7 @@ mk_status api_fail(const struct err *from, mk_error **to)
         *to = xmalloc(sizeof **to + n);
         (*to)->status = status;
         (*to)->hint = from->hint;
+        (*to)->detail = NULL;
         memcpy((*to)->message, from->msg, n);
     }
     return status;
@@ -75,6 +76,16 @@ bool api_read_struct(void *out, size_t bytes, const void *from)
     return true;
 }
 
+bool api_write_struct(void *out, const void *from, size_t bytes)
+{
+    size_t size;
+    memcpy(&size, out, sizeof size);
+    if (size < sizeof size || size > 65536)
+        return false;
+    memcpy(out, from, size < bytes ? size : bytes);
+    return true;
+}
+
 const char *mk_status_name(mk_status status)
 {
     static const char *const names[] = {"ok",     "failed",  "usage", "unsupported",
@@ -97,7 +108,14 @@ const char *mk_error_hint(const mk_error *e)
     return e && e->hint != HINT_NONE ? err_hint_word(e->hint) : "";
 }
 
+const char *mk_error_detail(const mk_error *e)
+{
+    return e ? e->detail : NULL;
+}
+
 void mk_error_free(mk_error *e)
 {
+    if (e)
+        free(e->detail);
     free(e);
 }

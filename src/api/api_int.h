@@ -7,13 +7,16 @@
 #include <stdatomic.h>
 #include "base/log.h"
 #include "base/pool.h"
-#include "milkit.h"
-#include "runtime/model.h"
 #include "chat/chat.h"
+#include "format/json.h"
+#include "milkit.h"
+#include "runtime/generate.h"
+#include "runtime/model.h"
 
 struct mk_error {
     mk_status status;
     enum err_hint hint;
+    char *detail;   /* heap, or NULL */
     char message[]; /* with its zero */
 };
 
@@ -32,13 +35,30 @@ struct mk_text {
     size_t n_ids;
 };
 
+/* What is missing is NULL, with the error that says why. */
+struct mk_tokenizer {
+    atomic_int n_references;
+    char *where;        /* the folder or file */
+    int64_t vocab_size; /* of the model beside it; 0: not known */
+    bool has_model;     /* of an open package: its ids must be the model's */
+    struct tokenizer *tokenizer;
+    struct err no_tokenizer;
+    struct chat_template *template;
+    struct err no_template;
+};
+
 struct mk_package {
     atomic_int n_references;
     mk_library *library;
     struct model *model;
-    struct tokenizer *tokenizer;    /* NULL: a package without text */
-    struct chat_template *template; /* NULL likewise */
+    mk_tokenizer *text;
     char *info;
+};
+
+struct mk_session {
+    mk_package *package;
+    struct session *session;
+    atomic_int is_cancelled; /* set by mk_session_cancel; cleared where a call begins */
 };
 
 /* ---- api_error.c ---- */
@@ -48,12 +68,15 @@ mk_status api_status(enum err_code code);
 mk_status api_fail(const struct err *from, mk_error **to);
 /* A wrong call. */
 mk_status api_usage(mk_error **to, const char *fmt, ...) PRINTF_LIKE(2, 3);
-/* ok: MK_OK and *to NULL; else api_fail. */
+/* ok: MK_OK and *to NULL; else api_fail. from is the reason when ok is false. */
 mk_status api_result(bool ok, const struct err *from, mk_error **to);
 
 /* The whole members that the caller's structure has: size bytes of it, the rest of out (bytes) zero. False when size is
  * nonsense. from may be NULL: all zero. */
 bool api_read_struct(void *out, size_t bytes, const void *from);
+
+/* The other way: as much of from (bytes) as out->size, which was set by the caller, says. */
+bool api_write_struct(void *out, const void *from, size_t bytes);
 
 /* ---- api_library.c ---- */
 
@@ -73,6 +96,28 @@ mk_text *api_text_new(char *heap_text, size_t n);
 
 mk_package *package_keep(mk_package *p);
 bool api_precision(int32_t from, enum model_precision *out, struct err *e);
-bool api_needs_text(const mk_package *p, struct err *e);
+
+/* ---- api_tokenizer.c ---- */
+
+/* Of a folder or file; nothing in it yet. */
+mk_tokenizer *tokenizer_handle_new(const char *where);
+mk_tokenizer *tokenizer_keep(const mk_tokenizer *t);
+bool api_needs_tokenizer(const mk_tokenizer *t, struct err *e);
+bool api_needs_template(const mk_tokenizer *t, struct err *e);
+
+/* ---- api_sampler.c ---- */
+
+/* A JSON object of mk_sampler_new's keys over what *o has; its problems are ERR_USAGE. */
+bool api_read_sampling(struct sampling_options *o, const cJSON *object, struct err *e);
+/* The sampler, when it is one of this package; else NULL. */
+struct sampler *api_sampler_of(mk_sampler *s, const mk_package *p);
+mk_status api_give_sampling(const struct sampler_options *from, mk_sampling *out, mk_error **e);
+
+/* ---- api_session.c ---- */
+
+/* Long steps of calls between the two look at the session's flag and at `flag` (may be NULL), which is the caller's. */
+void session_begin_call(mk_session *s, const atomic_int *flag);
+void session_end_call(mk_session *s);
+int32_t api_end(enum generate_end end);
 
 #endif

@@ -3,7 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include "api/api_int.h"
-#include "format/json.h"
+#include "format/checkpoint.h"
+#include "runtime/vocabulary.h"
 
 bool api_precision(int32_t from, enum model_precision *out, struct err *e)
 {
@@ -59,6 +60,7 @@ static char *describe(const mk_package *p)
     struct buf b;
     buf_init(&b, 1 << 20);
     buf_puts(&b, "{\"schema\": 1");
+    put_text(&b, "path", files->path);
     put_text(&b, "name", files->meta->name);
     put_text(&b, "architecture", files->meta->architecture);
     buf_printf(
@@ -67,7 +69,7 @@ static char *describe(const mk_package *p)
         "\"chunks\": %d, \"sequential\": %s, \"has_tokenizer\": %s, \"end_ids\": [",
         (long long)m->context_length, (long long)m->batch_size, (long long)m->vocab_size,
         (long long)m->hidden_size, m->n_chunks, m->is_sequential ? "true" : "false",
-        p->tokenizer ? "true" : "false");
+        p->text->tokenizer ? "true" : "false");
     for (int i = 0; i < files->n_eos; i++)
         buf_printf(&b, "%s%d", i ? ", " : "", files->eos[i]);
     buf_putc(&b, ']');
@@ -77,17 +79,40 @@ static char *describe(const mk_package *p)
     return buf_take(&b, NULL);
 }
 
-static bool open_text(mk_package *p, struct err *e)
+static bool open_text(mk_package *p, int32_t text, struct log *log, struct err *e)
 {
-    char *path = path_join(p->model->package->path, "tokenizer.json");
+    struct package *files = p->model->package;
+    mk_tokenizer *t = p->text;
+    t->vocab_size = p->model->vocab_size;
+    t->has_model = true;
+    free(t->where);
+    t->where = xstrdup(files->path);
+    if (text == MK_TEXT_NONE) {
+        err_set(&t->no_tokenizer, ERR_FORMAT, "%s: the package was opened for token ids alone", files->path);
+        t->no_template = t->no_tokenizer;
+        return true;
+    }
+    char *path = path_join(files->path, CHECKPOINT_TOKENIZER);
     bool exists = path_exists(path);
     free(path);
-    if (!exists)
-        return true;
-    if (!package_tokenizer(p->model->package, &p->tokenizer, e))
-        return false;
-    package_add_tokenizer_eos(p->model->package, p->tokenizer);
-    return chat_template_open(&p->template, p->model->package->path, e);
+    if (!package_tokenizer(files, &t->tokenizer, &t->no_tokenizer)) {
+        t->no_template = t->no_tokenizer;
+        *e = t->no_tokenizer;
+        return !exists;
+    }
+    package_add_tokenizer_eos(files, t->tokenizer);
+    vocabulary_check_tokenizer(log, files->path, t->tokenizer, t->vocab_size);
+    vocabulary_check_stops(log, files, t->vocab_size);
+    (void)!chat_template_open(&t->template, files->path, &t->no_template);
+    return true;
+}
+
+static void say_opened(struct log *log, const struct model *m)
+{
+    static const char *const precisions[] = {"default", "fp32", "fp16"};
+    log_debug(log, "%s: context %lld, batch %lld, %d chunks; %s kernels, %d threads, precision %s",
+              m->package->path, (long long)m->context_length, (long long)m->batch_size, m->n_chunks,
+              m->device, pool_threads(m->pool), precisions[m->precision]);
 }
 
 mk_status mk_package_open(mk_package **out, mk_library *library, const char *folder,
@@ -100,14 +125,19 @@ mk_status mk_package_open(mk_package **out, mk_library *library, const char *fol
     *out = NULL;
     if (!api_read_struct(&o, sizeof o, options))
         return api_usage(error, "options: size is not that of the structure");
+    if (o.text < MK_TEXT_DEFAULT || o.text > MK_TEXT_NONE)
+        return api_usage(error, "text: expected 0 or 1, found %d", o.text);
     if (!api_log_init(&log, library, NULL, NULL, error))
         return MK_USAGE;
     struct model_options model = {.pool = library->pool, .log = &log.log};
     p = xcalloc(1, sizeof *p);
     atomic_init(&p->n_references, 1);
     p->library = library_keep(library);
-    bool ok = api_precision(o.precision, &model.precision, &e) && model_open(&p->model, folder, &model, &e) &&
-              open_text(p, &e);
+    p->text = tokenizer_handle_new(folder);
+    bool ok = api_precision(o.precision, &model.precision, &e) && model_open(&p->model, folder, &model, &e);
+    if (ok)
+        say_opened(&log.log, p->model);
+    ok = ok && open_text(p, o.text, &log.log, &e);
     if (ok) {
         p->info = describe(p);
         *out = p;
@@ -127,8 +157,7 @@ void mk_package_close(mk_package *p)
 {
     if (!p || atomic_fetch_sub(&p->n_references, 1) != 1)
         return;
-    chat_template_free(p->template);
-    tokenizer_free(p->tokenizer);
+    mk_tokenizer_close(p->text);
     model_close(p->model);
     mk_library_close(p->library);
     free(p->info);
@@ -140,9 +169,24 @@ const char *mk_package_info(const mk_package *p)
     return p->info;
 }
 
+const char *mk_package_path(const mk_package *p)
+{
+    return p->model->package->path;
+}
+
+const char *mk_package_name(const mk_package *p)
+{
+    return p->model->package->meta->name;
+}
+
 int64_t mk_package_context_length(const mk_package *p)
 {
     return p->model->context_length;
+}
+
+int64_t mk_package_batch_size(const mk_package *p)
+{
+    return p->model->batch_size;
 }
 
 int32_t mk_package_vocab_size(const mk_package *p)
@@ -150,13 +194,12 @@ int32_t mk_package_vocab_size(const mk_package *p)
     return (int32_t)p->model->vocab_size;
 }
 
-bool mk_token_is_end(const mk_package *p, int32_t id)
+bool mk_package_is_end(const mk_package *p, int32_t id)
 {
     return package_is_eos(p->model->package, id);
 }
 
-bool api_needs_text(const mk_package *p, struct err *e)
+const mk_tokenizer *mk_package_tokenizer(const mk_package *p)
 {
-    return p->tokenizer ||
-           err_set(e, ERR_UNSUPPORTED, "%s: the package has no tokenizer.json", p->model->package->path);
+    return p->text;
 }

@@ -21,6 +21,8 @@ static void message_fini(struct message *m)
     free(m->content);
     free(m->reasoning);
     free(m->calls);
+    free(m->name);
+    free(m->call_id);
 }
 
 void conversation_add(struct conversation *c, const struct message *m)
@@ -29,9 +31,10 @@ void conversation_add(struct conversation *c, const struct message *m)
     c->messages[c->n++] = *m;
 }
 
-static struct message *message_add(struct conversation *c, bool is_answer, const char *text, size_t bytes)
+static struct message *message_add(struct conversation *c, enum message_role role, const char *text,
+                                   size_t bytes)
 {
-    struct message m = {.is_answer = is_answer, .content = xmalloc(bytes + 1), .bytes = bytes};
+    struct message m = {.role = role, .content = xmalloc(bytes + 1), .bytes = bytes};
     if (bytes > 0)
         memcpy(m.content, text, bytes);
     m.content[bytes] = '\0';
@@ -46,11 +49,10 @@ static void put_messages(const struct conversation *c, struct buf *out)
         chat_put_message(out, "system", c->system, strlen(c->system), NULL);
     for (size_t i = c->n_dropped; i < c->n; i++) {
         const struct message *m = &c->messages[i];
-        chat_put_message(out, m->is_answer ? "assistant" : "user", m->content, m->bytes, m->reasoning);
-        if (m->calls && !out->failed) {
+        chat_put_message(out, conversation_role_name(m->role), m->content, m->bytes, m->reasoning);
+        if (!out->failed) {
             out->n--; /* the brace that ends the message */
-            buf_puts(out, ", \"tool_calls\": ");
-            buf_puts(out, m->calls);
+            conversation_put_more(m, out);
             buf_puts(out, "}");
         }
     }
@@ -64,12 +66,15 @@ static void put_options(const struct conversation *c, struct buf *out)
     buf_puts(out, "{\"add_generation_prompt\": true");
     if (c->think != THINK_AUTO)
         buf_printf(out, ", \"enable_thinking\": %s", c->think == THINK_ON ? "true" : "false");
-    const char *args = c->template_args ? strchr(c->template_args, '{') : NULL;
-    if (args) {
-        args++;
-        args += strspn(args, " \t\r\n");
-        buf_puts(out, *args == '}' ? "" : ", ");
-        buf_puts(out, args); /* the brace at its end closes the object */
+    struct str args = c->template_args;
+    while (args.n > 0 && args.p[0] != '{')
+        args = (struct str){args.p + 1, args.n - 1};
+    if (args.n > 0) {
+        size_t at = 1;
+        while (at < args.n && strchr(" \t\r\n", args.p[at]))
+            at++;
+        buf_puts(out, args.p[at] == '}' ? "" : ", ");
+        buf_append(out, args.p + at, args.n - at); /* the brace at its end closes the object */
     } else {
         buf_puts(out, "}");
     }
@@ -84,7 +89,7 @@ static bool render_plain(const struct conversation *c, struct jinja_output *out,
         buf_printf(&text, "%s\n", c->system);
     for (size_t i = c->n_dropped; i < c->n; i++) {
         const struct message *m = &c->messages[i];
-        if (i > c->n_dropped && c->messages[i - 1].is_answer)
+        if (i > c->n_dropped && c->messages[i - 1].role == MESSAGE_ANSWER)
             buf_puts(&text, "\n");
         buf_append(&text, m->content, m->bytes);
     }
@@ -111,6 +116,7 @@ static bool render(const struct conversation *c, struct jinja_output *out, struc
         ok = err_set(e, ERR_LIMIT, "a conversation of more than %zu bytes", RENDER_BYTES_MAX);
     } else {
         const struct chat_request r = {.messages = {messages.p, messages.n},
+                                       .tools = c->tools,
                                        .options = {options.p, options.n},
                                        .decode_arguments = true};
         ok = chat_render(c->template, &r, out, e);
@@ -193,11 +199,11 @@ static bool encode(struct conversation *c, const struct jinja_output *text, stru
                   err_set(e, ERR_LIMIT, "a conversation of more than %zu bytes", RENDER_BYTES_MAX));
 }
 
-/* The oldest message that has not been dropped and the answers to it; never the last message. */
+/* The oldest message that has not been dropped and what belongs to it up to the user's next one; never the last message. */
 static bool drop_oldest(struct conversation *c)
 {
     size_t next = c->n_dropped + 1;
-    while (next < c->n && c->messages[next].is_answer)
+    while (next < c->n && c->messages[next].role != MESSAGE_USER)
         next++;
     if (next >= c->n)
         return false;
@@ -298,7 +304,7 @@ static void answer_init(struct answer *a, struct conversation *c, bool opens_thi
     /* Gemma's marks are special tokens. */
     *a = (struct answer){.conversation = c, .skips_special = style != CHAT_GEMMA};
     a->stream = token_stream_new(c->tokenizer, a->skips_special);
-    a->parser = chat_parser_new(style, opens_thinking, (struct str){NULL, 0});
+    a->parser = chat_parser_new(style, opens_thinking, c->tools);
     struct buf *bufs[] = {&a->piece, &a->raw, &a->content, &a->reasoning, &a->calls};
     for (size_t i = 0; i < sizeof bufs / sizeof *bufs; i++)
         buf_init(bufs[i], MESSAGE_BYTES_MAX);
@@ -330,7 +336,7 @@ static bool feed_prompt(struct conversation *c, struct err *e)
 
 static void keep_answer(struct conversation *c, struct answer *a)
 {
-    struct message *m = message_add(c, true, a->content.p, a->content.n);
+    struct message *m = message_add(c, MESSAGE_ANSWER, a->content.p, a->content.n);
     m->reasoning = a->reasoning.n ? buf_take(&a->reasoning, NULL) : NULL;
     if (a->calls.n) {
         buf_puts(&a->calls, "]");
@@ -353,15 +359,14 @@ static bool is_blank(const struct buf *b)
     return !b->p || b->p[strspn(b->p, " \t\r\n")] == '\0';
 }
 
-/* What is strange about an answer. */
-static bool tell_end(const struct conversation *c, const struct answer *a, struct err *e)
+static void tell_end(struct answer *a, bool ok)
 {
-    const struct conversation_event empty = {.kind = CONVERSATION_EMPTY,
-                                             .has_thinking = !is_blank(&a->reasoning)},
-                                    full = {.kind = CONVERSATION_FULL};
-    if (is_blank(&a->content) && a->calls.n == 0 && c->max_tokens != 0 && !tell(c, &empty, e))
-        return false;
-    return c->last.end != GENERATE_CONTEXT || tell(c, &full, e);
+    const struct conversation_event end = {.kind = CONVERSATION_ENDS,
+                                           .has_failed = !ok || a->is_refused,
+                                           .is_empty = is_blank(&a->content) && a->calls.n == 0 &&
+                                                       a->conversation->max_tokens != 0,
+                                           .has_thinking = !is_blank(&a->reasoning)};
+    tell_of_answer(a, &end);
 }
 
 static bool answer(struct conversation *c, struct err *e)
@@ -379,6 +384,8 @@ static bool answer(struct conversation *c, struct err *e)
                                .sampler = c->sampler,
                                .limit = c->max_tokens >= 0 ? c->max_tokens : c->model->context_length,
                                .ignore_eos = c->ignore_eos,
+                               .stops = &c->turn_end,
+                               .n_stops = c->turn_end >= 0 && !c->ignore_eos ? 1 : 0,
                                .log = c->log,
                                .on_token = on_token,
                                .context = &a};
@@ -388,14 +395,13 @@ static bool answer(struct conversation *c, struct err *e)
     buf_clear(&a.piece);
     ok = ok && token_stream_flush(a.stream, &a.piece, e) && push_piece(&a, e);
     chat_parser_finish(a.parser, on_event, &a);
-    tell_of_answer(&a, &(struct conversation_event){.kind = CONVERSATION_ENDS});
+    if (ok && (a.content.failed || a.reasoning.failed || a.calls.failed))
+        ok = err_set(e, ERR_LIMIT, "an answer of more than %zu bytes", MESSAGE_BYTES_MAX);
+    tell_end(&a, ok);
     if (ok && a.is_refused) {
         *e = a.problem;
         ok = false;
     }
-    if (ok && (a.content.failed || a.reasoning.failed || a.calls.failed))
-        ok = err_set(e, ERR_LIMIT, "an answer of more than %zu bytes", MESSAGE_BYTES_MAX);
-    ok = ok && tell_end(c, &a, e);
     if (ok)
         keep_answer(c, &a);
     answer_fini(&a);
@@ -405,13 +411,37 @@ static bool answer(struct conversation *c, struct err *e)
 bool conversation_say(struct conversation *c, const char *text, size_t bytes, struct err *e)
 {
     size_t n = c->n, n_dropped = c->n_dropped;
-    message_add(c, false, text, bytes);
+    message_add(c, MESSAGE_USER, text, bytes);
     if (answer(c, e))
         return true;
     message_fini(&c->messages[n]);
     c->n = n;
     c->n_dropped = n_dropped;
     return false;
+}
+
+bool conversation_answer(struct conversation *c, struct err *e)
+{
+    size_t n_dropped = c->n_dropped;
+    if (c->n == 0 || c->messages[c->n - 1].role == MESSAGE_ANSWER)
+        return err_set(e, ERR_USAGE, "there is no message to answer");
+    if (answer(c, e))
+        return true;
+    c->n_dropped = n_dropped;
+    return false;
+}
+
+bool conversation_undo(struct conversation *c, struct err *e)
+{
+    size_t n = c->n;
+    while (n > 0 && c->messages[n - 1].role != MESSAGE_USER)
+        n--;
+    if (n == 0)
+        return err_set(e, ERR_USAGE, "there is no message of yours to take back");
+    while (c->n >= n)
+        message_fini(&c->messages[--c->n]);
+    c->n_dropped = c->n_dropped < c->n ? c->n_dropped : c->n;
+    return true;
 }
 
 bool conversation_answer_again(struct conversation *c, struct err *e)
@@ -421,7 +451,7 @@ bool conversation_answer_again(struct conversation *c, struct err *e)
         return err_set(e, ERR_USAGE, "there is nothing to answer yet");
     /* The old answer goes when there is a new one. */
     struct message old = c->messages[n - 1];
-    bool had_answer = old.is_answer;
+    bool had_answer = old.role == MESSAGE_ANSWER;
     c->n -= had_answer;
     if (c->n == 0 || (had_answer && c->n_dropped >= c->n)) {
         c->n = n;
@@ -462,6 +492,7 @@ bool conversation_set_sampling(struct conversation *c, const struct sampling_opt
         return false;
     sampler_free(c->sampler);
     c->sampler = sampler;
+    c->chosen = chosen;
     c->sampling = *o;
     return true;
 }
@@ -490,7 +521,7 @@ static int32_t find_turn_end(struct conversation *c)
                                         "<|end|>",    "<|eot|>",    "<|end_of_turn|>", "</s>"};
     char question[] = "Hello", answer[] = "milkit-trial-answer";
     struct message trial[] = {{.content = question, .bytes = strlen(question)},
-                              {.is_answer = true, .content = answer, .bytes = strlen(answer)}};
+                              {.role = MESSAGE_ANSWER, .content = answer, .bytes = strlen(answer)}};
     struct message *messages = c->messages;
     struct jinja_output text = {0};
     struct ids ids = {0};
@@ -522,11 +553,10 @@ static int32_t find_turn_end(struct conversation *c)
 static void add_turn_end(struct conversation *c)
 {
     int32_t id = c->template && !c->no_auto_stop ? find_turn_end(c) : -1;
-    if (id < 0 || package_is_eos(c->model->package, id))
-        return;
-    package_add_stop(c->model->package, id);
-    log_debug(c->log, "an answer ends at %s (%d) too, as in the template; no config declares it",
-              tokenizer_token(c->tokenizer, id), id);
+    c->turn_end = id < 0 || package_is_eos(c->model->package, id) ? -1 : id;
+    if (c->turn_end >= 0)
+        log_debug(c->log, "an answer ends at %s (%d) too, as in the template; no config declares it",
+                  tokenizer_token(c->tokenizer, id), id);
 }
 
 bool conversation_open(struct conversation *c, struct err *e)
@@ -536,7 +566,7 @@ bool conversation_open(struct conversation *c, struct err *e)
     if (!check_template(c, e))
         return false;
     add_turn_end(c);
-    return conversation_set_sampling(c, &sampling, e) && session_new(&c->session, c->model, e);
+    return conversation_set_sampling(c, &sampling, e);
 }
 
 void conversation_close(struct conversation *c)
@@ -548,5 +578,4 @@ void conversation_close(struct conversation *c)
     buf_fini(&c->known_text);
     ids_free(&c->known_ids);
     sampler_free(c->sampler);
-    session_free(c->session);
 }

@@ -12,12 +12,15 @@
 
 #define MESSAGE_BYTES_MAX ((size_t)64 << 20)
 
+enum message_role { MESSAGE_USER, MESSAGE_ANSWER, MESSAGE_TOOL };
+
 struct message {
-    bool is_answer;
+    enum message_role role;
     char *content;
     size_t bytes;
-    char *reasoning; /* of answers; NULL: none */
-    char *calls;     /* tool calls of answers, a JSON array; NULL: none */
+    char *reasoning;      /* of answers; NULL: none */
+    char *calls;          /* tool calls of answers, a JSON array; NULL: none */
+    char *name, *call_id; /* of what a tool gave back; NULL: not said */
 };
 
 enum think { THINK_AUTO, THINK_ON, THINK_OFF };
@@ -39,16 +42,17 @@ enum conversation_event_kind {
     CONVERSATION_DROPPED, /* the context is full: the oldest messages went, what is left is computed again */
     CONVERSATION_BEGINS,  /* the prompt has been computed */
     CONVERSATION_PIECE,   /* of content or thinking, or a tool call: as often as there are some */
-    CONVERSATION_ENDS,    /* behind the last piece, of an answer that failed too */
-    CONVERSATION_EMPTY,   /* there were no content and no calls, though some tokens were allowed */
-    CONVERSATION_FULL     /* the answer ended because the context is full */
+    CONVERSATION_ENDS /* behind the last piece, of an answer that failed too; conversation.last has the numbers */
 };
 
 struct conversation_event {
     enum conversation_event_kind kind;
     const struct chat_event *piece; /* PIECE */
     size_t n_dropped, n_tokens;     /* DROPPED: messages that went, tokens that are left */
-    bool has_thinking;              /* EMPTY: there was thinking */
+    /* ENDS */
+    bool has_failed; /* nothing of the answer is kept */
+    bool is_empty,
+        has_thinking; /* no content and no calls, though some tokens were allowed; there was thinking */
 };
 
 /* False ends the answer (e filled); ENDS alone follows, when it has begun. */
@@ -61,16 +65,20 @@ struct conversation {
     struct model *model;
     struct tokenizer *tokenizer;
     struct chat_template *template; /* NULL: none, texts are put together as they are */
-    const char *template_args;      /* JSON object or NULL */
+    struct str template_args;       /* JSON object; p NULL: none */
+    struct str tools;               /* JSON array of what answers may call; p NULL: none */
     struct session *session;
-    struct sampler *sampler;
-    struct sampling_options sampling;
     int64_t max_tokens; /* of an answer; negative: until the context is full */
     bool ignore_eos;
     bool no_auto_stop; /* stop only at ids that configs declare, not at what ends an answer in the template */
     enum think think;
+    struct sampling_options sampling;
 
-    char *system; /* NULL: none */
+    /* The conversation's own from here on. */
+    struct sampler *sampler;
+    struct sampler_options chosen; /* the sampler's */
+    int32_t turn_end; /* ends an answer in the template, though no config declares it; -1: none such */
+    char *system;     /* NULL: none */
     struct message *messages;
     size_t n, capacity;
     size_t n_dropped; /* of the oldest messages: not in the model's context any more */
@@ -84,15 +92,19 @@ struct conversation {
     int64_t n_turns;
 };
 
-/* The caller fills in what the options say (log .. think), then: template checked, session and sampler made. */
+/* The caller fills in what the options say (log .. sampling), then: template checked, sampler made. */
 bool conversation_open(struct conversation *c, struct err *e) MUST_CHECK;
 void conversation_close(struct conversation *c); /* what the caller put in stays the caller's */
 
 /* Says text and answers it, in events. After an error, or when it is stopped before the first token of an answer
  * (ERR_CANCELLED), the conversation is as it was. */
 bool conversation_say(struct conversation *c, const char *text, size_t bytes, struct err *e) MUST_CHECK;
+/* Answers the last message, which is not an answer. */
+bool conversation_answer(struct conversation *c, struct err *e) MUST_CHECK;
 /* Another answer to the last message. */
 bool conversation_answer_again(struct conversation *c, struct err *e) MUST_CHECK;
+/* Takes back the user's last message and what came of it. ERR_USAGE: there is none. */
+bool conversation_undo(struct conversation *c, struct err *e) MUST_CHECK;
 /* Takes what m points to. */
 void conversation_add(struct conversation *c, const struct message *m);
 void conversation_clear(struct conversation *c); /* the system message stays */
@@ -109,5 +121,12 @@ bool conversation_load(struct conversation *c, const char *path, struct err *e) 
 /* The same from and to memory; where: for messages. */
 void conversation_put(const struct conversation *c, struct buf *out);
 bool conversation_parse(struct conversation *c, struct str text, const char *where, struct err *e) MUST_CHECK;
+/* "user", "assistant", "tool" */
+const char *conversation_role_name(enum message_role role);
+/* Appends the members behind content and reasoning_content, each with a comma before it. */
+void conversation_put_more(const struct message *m, struct buf *out);
+/* One message of a user, an assistant or a tool, as an object, at the end of what there is. */
+bool conversation_add_json(struct conversation *c, struct str text, const char *where,
+                           struct err *e) MUST_CHECK;
 
 #endif

@@ -13,6 +13,24 @@ static void put_string_member(struct buf *out, const char *key, const char *text
     json_put_string(out, text, n);
 }
 
+const char *conversation_role_name(enum message_role role)
+{
+    static const char *const names[] = {"user", "assistant", "tool"};
+    return names[role];
+}
+
+void conversation_put_more(const struct message *m, struct buf *out)
+{
+    if (m->calls) {
+        buf_puts(out, ", \"tool_calls\": ");
+        buf_puts(out, m->calls);
+    }
+    if (m->name)
+        put_string_member(out, "name", m->name, strlen(m->name));
+    if (m->call_id)
+        put_string_member(out, "tool_call_id", m->call_id, strlen(m->call_id));
+}
+
 void conversation_put(const struct conversation *c, struct buf *out)
 {
     const char *between = "\n";
@@ -25,14 +43,11 @@ void conversation_put(const struct conversation *c, struct buf *out)
     }
     for (size_t i = 0; i < c->n; i++, between = ",\n") {
         const struct message *m = &c->messages[i];
-        buf_printf(out, "%s{\"role\": \"%s\"", between, m->is_answer ? "assistant" : "user");
+        buf_printf(out, "%s{\"role\": \"%s\"", between, conversation_role_name(m->role));
         put_string_member(out, "content", m->content, m->bytes);
         if (m->reasoning)
             put_string_member(out, "reasoning_content", m->reasoning, strlen(m->reasoning));
-        if (m->calls) {
-            buf_puts(out, ", \"tool_calls\": ");
-            buf_puts(out, m->calls);
-        }
+        conversation_put_more(m, out);
         buf_puts(out, "}");
     }
     buf_puts(out, "\n]}\n");
@@ -78,34 +93,62 @@ static char *calls_text(const cJSON *calls, struct str item)
     return buf_take(&b, NULL);
 }
 
-static bool load_message(struct conversation *c, const cJSON *item, struct str text, size_t i,
+static bool read_role(const char *text, enum message_role *role)
+{
+    for (*role = MESSAGE_USER; *role <= MESSAGE_TOOL; ++*role)
+        if (text && strcmp(text, conversation_role_name(*role)) == 0)
+            return true;
+    return false;
+}
+
+static char *copy_unless_empty(const char *text)
+{
+    return text && text[0] ? xstrdup(text) : NULL;
+}
+
+/* text: the object as it stands in a file; p NULL: not known. may_be_system: it is the first. */
+static bool load_message(struct conversation *c, const cJSON *item, struct str text, bool may_be_system,
                          const char *where, struct err *e)
 {
-    const char *role = NULL, *content = "", *reasoning = NULL;
+    const char *role = NULL, *content = "", *reasoning = NULL, *name = NULL, *call_id = NULL;
     if (!cJSON_IsObject(item))
-        return err_set(e, ERR_FORMAT, "%s: message %zu: expected an object, found %s", where, i,
-                       json_type_name(item));
+        return err_set(e, ERR_FORMAT, "%s: expected an object, found %s", where, json_type_name(item));
     if (!json_get_string(item, "role", &role, where, e) ||
         !json_get_string(item, "content", &content, where, e) ||
-        !json_get_string(item, "reasoning_content", &reasoning, where, e))
-        return err_wrap(e, "message %zu", i);
-    if (role && strcmp(role, "system") == 0 && i == 0) {
+        !json_get_string(item, "reasoning_content", &reasoning, where, e) ||
+        !json_get_string(item, "name", &name, where, e) ||
+        !json_get_string(item, "tool_call_id", &call_id, where, e))
+        return false;
+    if (role && strcmp(role, "system") == 0 && may_be_system) {
         conversation_set_system(c, content);
         return true;
     }
-    if (!role || (strcmp(role, "user") != 0 && strcmp(role, "assistant") != 0))
-        return err_set(
-            e, ERR_FORMAT,
-            "%s: message %zu: expected role user or assistant (or system as the first), found \"%.100s\"",
-            where, i, role ? role : "");
+    struct message m = {0};
+    if (!read_role(role, &m.role))
+        return err_set(e, ERR_FORMAT,
+                       "%s: expected role user, assistant or tool (or system as the first), found \"%.100s\"",
+                       where, role ? role : "");
     const cJSON *calls = json_get(item, "tool_calls");
-    struct message m = {.is_answer = role[0] == 'a', .content = xstrdup(content), .bytes = strlen(content)};
-    if (m.is_answer && reasoning && reasoning[0])
-        m.reasoning = xstrdup(reasoning);
-    if (m.is_answer && cJSON_IsArray(calls) && calls->child)
-        m.calls = calls_text(calls, text);
+    m.content = xstrdup(content);
+    m.bytes = strlen(content);
+    if (m.role == MESSAGE_ANSWER) {
+        m.reasoning = copy_unless_empty(reasoning);
+        m.calls = cJSON_IsArray(calls) && calls->child ? calls_text(calls, text) : NULL;
+    } else if (m.role == MESSAGE_TOOL) {
+        m.name = copy_unless_empty(name);
+        m.call_id = copy_unless_empty(call_id);
+    }
     conversation_add(c, &m);
     return true;
+}
+
+bool conversation_add_json(struct conversation *c, struct str text, const char *where, struct err *e)
+{
+    cJSON *root = NULL;
+    bool ok = json_parse(&root, text.p, text.n, where, e) &&
+              load_message(c, root, text, c->n == 0 && !c->system, where, e);
+    cJSON_Delete(root);
+    return ok;
 }
 
 bool conversation_parse(struct conversation *c, struct str text, const char *where, struct err *e)
@@ -122,7 +165,9 @@ bool conversation_parse(struct conversation *c, struct str text, const char *whe
     size_t i = 0, at = 0;
     for (const cJSON *item = ok ? messages->child : NULL; ok && item; item = item->next) {
         has_text = has_text && chat_json_next(list, &at, &item_text);
-        ok = load_message(&loaded, item, has_text ? item_text : (struct str){NULL, 0}, i++, where, e);
+        char *place = xasprintf("%s: message %zu", where, i);
+        ok = load_message(&loaded, item, has_text ? item_text : (struct str){NULL, 0}, i++ == 0, place, e);
+        free(place);
     }
     if (ok) {
         conversation_clear(c);

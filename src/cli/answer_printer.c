@@ -85,22 +85,22 @@ void answer_printer_begin(struct answer_printer *p)
     p->last = '\0';
 }
 
-void answer_printer_put(struct answer_printer *p, const struct chat_event *event)
+void answer_printer_put(struct answer_printer *p, const mk_chat_event *event)
 {
-    bool is_thinking = event->kind == CHAT_REASONING;
+    bool is_thinking = event->kind == MK_CHAT_REASONING;
     if (is_thinking && !p->shows_thinking)
         return;
     enter(p, is_thinking);
-    if (event->kind == CHAT_TOOL_CALL) {
+    if (event->kind == MK_CHAT_TOOL_CALL) {
         if (p->last != '\n' && p->last != '\0')
             print_string(p, "\n", false);
         print_string(p, "[tool call] ", true);
-        print(p, event->name.p, event->name.n, true);
+        print_string(p, event->name, true);
         print_string(p, " ", true);
-        print(p, event->text.p, event->text.n, true);
+        print(p, event->text, event->n, true);
         print_string(p, "\n", false);
     } else {
-        print(p, event->text.p, event->text.n, is_thinking);
+        print(p, event->text, event->n, is_thinking);
     }
 }
 

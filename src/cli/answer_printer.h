@@ -3,7 +3,7 @@
 #define MILKIT_CLI_ANSWER_PRINTER_H
 
 #include "base/buf.h"
-#include "chat/chat.h"
+#include "milkit.h"
 
 struct answer_printer {
     bool is_terminal, has_color, shows_thinking;
@@ -16,7 +16,7 @@ struct answer_printer {
 /* Looks at stdout and NO_COLOR. */
 void answer_printer_init(struct answer_printer *p, bool show_thinking);
 void answer_printer_begin(struct answer_printer *p);
-void answer_printer_put(struct answer_printer *p, const struct chat_event *event);
+void answer_printer_put(struct answer_printer *p, const mk_chat_event *event);
 void answer_printer_end(struct answer_printer *p); /* ends the line */
 /* Everything, whatever signals come meanwhile. */
 bool answer_write(const char *text, size_t n, struct err *e) MUST_CHECK;

@@ -2,15 +2,22 @@
 #ifndef MILKIT_CLI_CHAT_H
 #define MILKIT_CLI_CHAT_H
 
-#include "chat/conversation.h"
 #include "cli/answer_printer.h"
-#include "cli/cli.h"
+#include "cli/client.h"
 #include "cli/line_editor.h"
+#include "cli/sampling.h"
+
+#define MESSAGE_BYTES_MAX ((size_t)64 << 20)
 
 struct chat {
     struct cli *cli;
-    struct conversation conversation; /* its events go to the printer and the log */
+    const mk_package *package;
+    mk_chat *chat;           /* its events go to the printer and the log */
+    struct client_call call; /* that is running */
     struct answer_printer printer;
+    struct sampling sampling;
+    int64_t max_tokens;         /* of an answer; negative: until the context is full */
+    const char *think;          /* "auto", "on", "off" */
     bool is_interactive;        /* stdin is a terminal */
     bool stats;                 /* a status line although stderr is no terminal */
     char *history;              /* path; NULL: none is kept */
@@ -23,10 +30,11 @@ struct chat {
 /* Reads stdin to its end, or /exit. Away from a terminal the first error ends it. ERR_CANCELLED when the user left by
  * Ctrl-C. */
 bool chat_repl(struct chat *chat, struct err *e) MUST_CHECK;
-/* conversation.on_event; context: a struct chat. */
-bool chat_on_event(void *context, const struct conversation_event *event, struct err *e);
+/* An mk_chat_fn; context: a struct chat. */
+bool chat_on_event(void *context, const mk_chat_event *event);
 /* "prompt: ..; answer: ..; context: ..", of the last answer, without a newline. */
-void chat_put_stats(const struct conversation *c, struct buf *out);
+void chat_put_stats(const struct chat *chat, const mk_chat_stats *s, struct buf *out);
+mk_chat_stats chat_stats(const struct chat *chat);
 /* One message and its answer, and the status line. */
 bool chat_say(struct chat *chat, const char *text, size_t bytes, struct err *e) MUST_CHECK;
 bool chat_again(struct chat *chat, struct err *e) MUST_CHECK;

@@ -2,60 +2,64 @@
 #include "cli/chat.h"
 
 /* An empty line alone would leave the user to guess. */
-static void tell_empty(const struct chat *chat, bool has_thinking)
+static void tell_empty(const struct chat *chat, const mk_chat_event *event)
 {
-    const struct turn_stats *s = &chat->conversation.last;
-    if (has_thinking && chat->printer.shows_thinking)
+    if (event->has_reasoning && chat->printer.shows_thinking)
         return;
     log_info(&chat->cli->log, "the answer is %s (%lld tokens, stopped: %s)%s",
-             has_thinking ? "thinking alone" : "empty", (long long)s->n_generated, generate_end_name(s->end),
-             has_thinking ? ", which is not shown; --show-think shows it" : "");
+             event->has_reasoning ? "thinking alone" : "empty", (long long)event->n_generated,
+             mk_end_name(event->end),
+             event->has_reasoning ? ", which is not shown; --show-think shows it" : "");
 }
 
-bool chat_on_event(void *context, const struct conversation_event *event, struct err *e)
+bool chat_on_event(void *context, const mk_chat_event *event)
 {
     struct chat *chat = context;
     struct answer_printer *p = &chat->printer;
-    long long n_context = (long long)chat->conversation.model->context_length;
+    long long n_context = (long long)mk_package_context_length(chat->package);
     switch (event->kind) {
-    case CONVERSATION_DROPPED:
+    case MK_CHAT_DROPPED:
         log_warn(
             &chat->cli->log,
             "the context of %lld tokens is full: the oldest messages (%zu) are dropped, the %zu tokens that "
             "are left are computed again",
             n_context, event->n_dropped, event->n_tokens);
         break;
-    case CONVERSATION_BEGINS:
+    case MK_CHAT_BEGIN:
+        client_call_end(&chat->call); /* the progress line of the prompt */
         answer_printer_begin(p);
         break;
-    case CONVERSATION_PIECE:
-        answer_printer_put(p, event->piece);
-        break;
-    case CONVERSATION_ENDS:
+    case MK_CHAT_END:
         answer_printer_end(p);
+        if (event->is_empty && !event->has_failed)
+            tell_empty(chat, event);
+        if (event->end == MK_END_CONTEXT && !event->has_failed)
+            log_warn(&chat->cli->log, "the context of %lld tokens is full: the answer ends here", n_context);
         break;
-    case CONVERSATION_EMPTY:
-        tell_empty(chat, event->has_thinking);
-        break;
-    case CONVERSATION_FULL:
-        log_warn(&chat->cli->log, "the context of %lld tokens is full: the answer ends here", n_context);
+    default:
+        answer_printer_put(p, event);
         break;
     }
-    if (p->failed)
-        *e = p->problem;
     return !p->failed;
 }
 
-void chat_put_stats(const struct conversation *c, struct buf *out)
+mk_chat_stats chat_stats(const struct chat *chat)
 {
-    const struct turn_stats *s = &c->last;
-    int64_t n = s->n_prompt - s->n_reused;
+    mk_chat_stats s = {.size = sizeof s};
+    (void)mk_chat_get_stats(chat->chat, &s, NULL); /* fails for a wrong size alone */
+    return s;
+}
+
+void chat_put_stats(const struct chat *chat, const mk_chat_stats *s, struct buf *out)
+{
+    const mk_chat_counts *c = &s->last;
+    int64_t n = c->n_prompt - c->n_reused;
     buf_printf(out, "prompt: %lld tokens, %lld reused, %lld evaluated, %.1f tokens/s; ",
-               (long long)s->n_prompt, (long long)s->n_reused, (long long)n,
-               (double)n / (s->prompt_seconds > 0 ? s->prompt_seconds : 1e-9));
+               (long long)c->n_prompt, (long long)c->n_reused, (long long)n,
+               (double)n / (c->prompt_seconds > 0 ? c->prompt_seconds : 1e-9));
     buf_printf(out, "answer: %lld tokens, %.1f tokens/s; context: %lld of %lld; stopped: %s",
-               (long long)s->n_generated,
-               (double)s->n_generated / (s->answer_seconds > 0 ? s->answer_seconds : 1e-9),
-               (long long)(s->n_prompt + s->n_generated), (long long)c->model->context_length,
-               generate_end_name(s->end));
+               (long long)c->n_generated,
+               (double)c->n_generated / (c->answer_seconds > 0 ? c->answer_seconds : 1e-9),
+               (long long)(c->n_prompt + c->n_generated), (long long)mk_package_context_length(chat->package),
+               mk_end_name(s->last_end));
 }

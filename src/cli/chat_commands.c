@@ -3,10 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/file.h"
+#include "base/json_text.h"
 #include "base/terminal.h"
 #include "cli/chat.h"
 #include "cli/prompt.h"
-#include "format/json.h"
 
 #define HISTORY_ENTRIES 20
 
@@ -25,7 +25,7 @@ static bool run_clear(struct chat *chat, const char *argument, struct err *e)
 {
     (void)argument;
     (void)e;
-    conversation_clear(&chat->conversation);
+    mk_chat_clear(chat->chat);
     return say_done("The conversation is empty.");
 }
 
@@ -37,56 +37,70 @@ static bool run_regen(struct chat *chat, const char *argument, struct err *e)
 
 static bool run_system(struct chat *chat, const char *argument, struct err *e)
 {
-    struct conversation *c = &chat->conversation;
     (void)e;
     if (!argument[0]) {
-        if (!c->system)
+        const char *system = mk_chat_system(chat->chat);
+        if (!system)
             return say_done("There is no system message.");
         struct buf text;
         buf_init(&text, SIZE_MAX / 2);
-        terminal_append(&text, c->system, strlen(c->system));
+        terminal_append(&text, system, strlen(system));
         say_done(text.p ? text.p : "");
         buf_fini(&text);
         return true;
     }
-    conversation_set_system(c, strcmp(argument, "-") == 0 ? NULL : argument);
-    return say_done(c->system ? "The system message is set." : "There is no system message any more.");
+    mk_chat_set_system(chat->chat, strcmp(argument, "-") == 0 ? NULL : argument);
+    return say_done(mk_chat_system(chat->chat) ? "The system message is set."
+                                               : "There is no system message any more.");
+}
+
+static bool change(struct chat *chat, const struct buf *settings, struct err *e)
+{
+    mk_error *error = NULL;
+    return client_take(mk_chat_set(chat->chat, settings->p, &error), &error, e);
 }
 
 static bool run_think(struct chat *chat, const char *argument, struct err *e)
 {
     static const char *const names[] = {"auto", "on", "off"};
-    struct conversation *c = &chat->conversation;
+    struct buf settings;
+    bool ok = true;
     int i = 0;
     while (argument[0] && i < 3 && strcmp(argument, names[i]) != 0)
         i++;
     if (i == 3)
         return err_set(e, ERR_USAGE, "/think: expected on, off or auto, found \"%.100s\"", argument);
-    if (argument[0])
-        c->think = (enum think)i;
-    fprintf(stderr, "think is %s\n", names[c->think]);
-    return true;
+    if (argument[0]) {
+        buf_init(&settings, 100);
+        buf_printf(&settings, "{\"think\": \"%s\"}", names[i]);
+        ok = change(chat, &settings, e);
+        buf_fini(&settings);
+        chat->think = ok ? names[i] : chat->think;
+    }
+    if (ok)
+        fprintf(stderr, "think is %s\n", chat->think);
+    return ok;
 }
 
 static bool run_stats(struct chat *chat, const char *argument, struct err *e)
 {
-    const struct conversation *c = &chat->conversation;
-    const struct turn_stats *t = &c->total;
+    const mk_chat_stats s = chat_stats(chat);
+    const mk_chat_counts *t = &s.total;
     struct buf line;
     (void)argument;
     (void)e;
-    if (c->n_turns == 0)
+    if (s.n_answers == 0)
         return say_done("There was no answer yet.");
     buf_init(&line, 4096);
     buf_puts(&line, "last turn: ");
-    chat_put_stats(c, &line);
+    chat_put_stats(chat, &s, &line);
     int64_t evaluated = t->n_prompt - t->n_reused;
     buf_printf(&line,
                "\n%lld turns: %lld prompt tokens, %lld evaluated in %.2f s; %lld answer tokens in %.2f s",
-               (long long)c->n_turns, (long long)t->n_prompt, (long long)evaluated, t->prompt_seconds,
+               (long long)s.n_answers, (long long)t->n_prompt, (long long)evaluated, t->prompt_seconds,
                (long long)t->n_generated, t->answer_seconds);
-    if (c->n_dropped)
-        buf_printf(&line, "; %zu of %zu messages are dropped", c->n_dropped, c->n);
+    if (s.n_dropped)
+        buf_printf(&line, "; %zu of %zu messages are dropped", s.n_dropped, s.n_messages);
     fprintf(stderr, "%s\n", line.p);
     buf_fini(&line);
     return true;
@@ -119,43 +133,49 @@ static bool run_save(struct chat *chat, const char *argument, struct err *e)
         if (!replace)
             return say_done("Nothing is saved.");
     }
-    if (!conversation_save(&chat->conversation, argument, replace, e))
+    mk_error *error = NULL;
+    if (!client_take(mk_chat_save(chat->chat, argument, replace, &error), &error, e))
         return false;
-    fprintf(stderr, "%zu messages saved.\n", chat->conversation.n);
+    fprintf(stderr, "%zu messages saved.\n", chat_stats(chat).n_messages);
     return true;
 }
 
 static bool run_load(struct chat *chat, const char *argument, struct err *e)
 {
+    mk_error *error = NULL;
     if (!argument[0])
         return err_set(e, ERR_USAGE, "/load: expected a file name");
-    if (!conversation_load(&chat->conversation, argument, e))
+    if (!client_take(mk_chat_load(chat->chat, argument, &error), &error, e))
         return false;
-    fprintf(stderr, "%zu messages loaded.\n", chat->conversation.n);
+    fprintf(stderr, "%zu messages loaded.\n", chat_stats(chat).n_messages);
     return true;
 }
 
 static bool run_tokens(struct chat *chat, const char *argument, struct err *e)
 {
-    const struct conversation *c = &chat->conversation;
-    struct buf text, line;
+    size_t n, n_text;
+    const int32_t *ids = mk_chat_tokens(chat->chat, &n);
+    struct buf line;
     bool ok = true;
     (void)argument;
-    buf_init(&text, 1 << 20);
     buf_init(&line, 8 << 20);
-    for (size_t i = 0; ok && i < c->known_ids.n; i++) {
-        buf_clear(&text);
+    for (size_t i = 0; ok && i < n; i++) {
+        mk_text *piece = NULL;
+        mk_error *error = NULL;
         buf_clear(&line);
-        ok = tokenizer_decode(c->tokenizer, &c->known_ids.p[i], 1, false, &text, e);
-        json_put_string(&line, text.p ? text.p : "", text.n);
+        ok = client_take(
+            mk_detokenize(mk_package_tokenizer(chat->package), &ids[i], 1, MK_SPECIAL, &piece, &error),
+            &error, e);
         if (ok) {
-            fprintf(stderr, "%6d ", (int)c->known_ids.p[i]);
+            const char *text = mk_text_data(piece, &n_text);
+            json_put_string(&line, text, n_text);
+            fprintf(stderr, "%6d ", (int)ids[i]);
             terminal_put(stderr, line.p);
             fputc('\n', stderr);
         }
+        mk_text_free(piece);
     }
-    fprintf(stderr, "%zu tokens of %lld\n", c->known_ids.n, (long long)c->model->context_length);
-    buf_fini(&text);
+    fprintf(stderr, "%zu tokens of %lld\n", n, (long long)mk_package_context_length(chat->package));
     buf_fini(&line);
     return ok;
 }
@@ -214,21 +234,39 @@ static bool set_value(const struct setting *s, const char *text, struct err *e)
     return true;
 }
 
-static void show_settings(const struct conversation *c, const struct sampling_options *o)
+static void show_settings(const struct chat *chat)
 {
-    struct sampler_options r = sampling_resolve(o, c->model);
+    mk_sampling r = {.size = sizeof r};
+    (void)mk_chat_sampling(chat->chat, &r, NULL); /* fails for a wrong size alone */
     fprintf(stderr, "greedy %s\ntemperature %g\ntop-k %lld\ntop-p %g\nmin-p %g\n", r.greedy ? "on" : "off",
             r.temperature, (long long)r.top_k, r.top_p, r.min_p);
     fprintf(stderr, "repeat-penalty %g\npresence-penalty %g\nfrequency-penalty %g\nrepeat-last-n %lld\n",
             r.repetition_penalty, r.presence_penalty, r.frequency_penalty, (long long)r.repetition_window);
-    fprintf(stderr, "seed %lld\nmax-tokens %lld\n", (long long)o->seed, (long long)c->max_tokens);
+    fprintf(stderr, "seed %lld\nmax-tokens %lld\n", (long long)chat->sampling.seed,
+            (long long)chat->max_tokens);
+}
+
+/* With a new sampler also where nothing of the sampling was changed, so that a seed begins again. */
+static bool apply_settings(struct chat *chat, const struct sampling *o, int64_t max_tokens, struct err *e)
+{
+    struct buf settings;
+    buf_init(&settings, 4096);
+    buf_puts(&settings, "{\"sampling\": ");
+    bool ok = sampling_put(o, &settings, e);
+    buf_printf(&settings, ", \"max_tokens\": %lld}", (long long)max_tokens);
+    ok = ok && change(chat, &settings, e);
+    buf_fini(&settings);
+    if (ok) {
+        chat->sampling = *o;
+        chat->max_tokens = max_tokens;
+    }
+    return ok;
 }
 
 static bool run_set(struct chat *chat, const char *argument, struct err *e)
 {
-    struct conversation *c = &chat->conversation;
-    struct sampling_options o = c->sampling;
-    int64_t max_tokens = c->max_tokens;
+    struct sampling o = chat->sampling;
+    int64_t max_tokens = chat->max_tokens;
     const struct setting settings[] = {
         {"greedy", NULL, NULL, &o.greedy},
         {"temperature", &o.temperature, NULL, NULL},
@@ -244,7 +282,7 @@ static bool run_set(struct chat *chat, const char *argument, struct err *e)
         {"max-tokens", NULL, &max_tokens, NULL},
     };
     if (!argument[0]) {
-        show_settings(c, &o);
+        show_settings(chat);
         return true;
     }
     size_t n_key = strcspn(argument, " \t=");
@@ -253,9 +291,8 @@ static bool run_set(struct chat *chat, const char *argument, struct err *e)
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
         if (strlen(settings[i].key) != n_key || memcmp(settings[i].key, argument, n_key) != 0)
             continue;
-        if (!set_value(&settings[i], value, e) || !conversation_set_sampling(c, &o, e))
+        if (!set_value(&settings[i], value, e) || !apply_settings(chat, &o, max_tokens, e))
             return false;
-        c->max_tokens = max_tokens;
         fprintf(stderr, "%s is %s\n", settings[i].key, value);
         return true;
     }

@@ -129,12 +129,12 @@ static enum line_result read_entry(struct chat *chat, struct buf *out, bool *is_
 static void show_status(struct chat *chat)
 {
     bool is_terminal = isatty(STDERR_FILENO) == 1 && isatty(STDOUT_FILENO) == 1;
-    const struct conversation *c = &chat->conversation;
     if (!chat->stats && !(is_terminal && chat->cli->log.level >= LOG_INFO))
         return;
+    const mk_chat_stats s = chat_stats(chat);
     struct buf line;
     buf_init(&line, 1024);
-    chat_put_stats(c, &line);
+    chat_put_stats(chat, &s, &line);
     bool dim = is_terminal && chat->printer.has_color;
     fprintf(stderr, "%s[%s]%s\n", dim ? "\033[2m" : "", line.p, dim ? "\033[0m" : "");
     buf_fini(&line);
@@ -152,14 +152,28 @@ static bool after_answer(struct chat *chat, bool ok, struct err *e)
     return ok;
 }
 
+/* text NULL: another answer to the last message. */
+static bool answer(struct chat *chat, const char *text, size_t bytes, struct err *e)
+{
+    mk_error *error = NULL;
+    const mk_call *call = client_call_begin(&chat->call, chat->cli, NULL, true);
+    mk_status status = text ? mk_chat_say(chat->chat, text, bytes, chat_on_event, chat, call, &error)
+                            : mk_chat_again(chat->chat, chat_on_event, chat, call, &error);
+    client_call_end(&chat->call);
+    bool ok = client_take(status, &error, e);
+    if (!ok && chat->printer.failed)
+        *e = chat->printer.problem;
+    return after_answer(chat, ok, e);
+}
+
 bool chat_say(struct chat *chat, const char *text, size_t bytes, struct err *e)
 {
-    return after_answer(chat, conversation_say(&chat->conversation, text, bytes, e), e);
+    return answer(chat, text, bytes, e);
 }
 
 bool chat_again(struct chat *chat, struct err *e)
 {
-    return after_answer(chat, conversation_answer_again(&chat->conversation, e), e);
+    return answer(chat, NULL, 0, e);
 }
 
 static bool handle_entry(struct chat *chat, struct buf *entry, bool is_quoted, bool *leaves, struct err *e)
@@ -240,6 +254,7 @@ bool chat_repl(struct chat *chat, struct err *e)
         if (chat->returns_entry && chat->editor)
             line_editor_offer(chat->editor, entry.p, entry.n);
         *cli->stop_signal = 0;
+        mk_cancel_clear(cli->cancel);
         was_stopped = stopped && !is_dropped;
         ok = true;
     }

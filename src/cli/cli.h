@@ -11,7 +11,9 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "format/checkpoint_source.h"
+#include "milkit.h"
+
+struct checkpoint_source;
 
 struct cli {
     const char *program; /* "milkit" */
@@ -19,6 +21,7 @@ struct cli {
     struct log log;      /* stderr; level by -q, -v; cancel flag set by SIGINT and SIGTERM */
     /* The cancel flag itself, the number of the signal: a command that goes on after SIGINT clears it. */
     atomic_int *stop_signal;
+    mk_cancel *cancel; /* the same for calls of the library */
     char *resolved[4]; /* what cli_resolve gave out; freed when the command has ended */
     int n_resolved;
     struct checkpoint_source *source; /* of cli_source; closed when the command has ended */
@@ -66,6 +69,9 @@ const char *cli_hint_text(enum err_hint hint);
 /* Reads "1,2,3" or "@file" (numbers separated by commas or blanks) into a heap array. Something else there: ERR_USAGE, or
  * ERR_FORMAT in a file. */
 bool cli_read_ids(const char *text, int32_t **ids, size_t *n, struct err *e) MUST_CHECK;
+/* The same, each one of a vocabulary. */
+bool cli_read_vocabulary_ids(const char *text, int64_t vocab_size, int32_t **ids, size_t *n,
+                             struct err *e) MUST_CHECK;
 /* All of stdin ("-"), a file or a pipe, a heap string, at most max_bytes. */
 bool cli_read_text(const char *path, char **text, size_t *bytes, size_t max_bytes, struct err *e) MUST_CHECK;
 /* A checkpoint or package that the user named: an org/name (hub_resolve) of the local Hugging Face cache becomes its

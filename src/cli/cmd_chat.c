@@ -2,25 +2,36 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "base/file.h"
+#include "base/json_text.h"
 #include "cli/chat.h"
-#include "cli/generate.h"
-#include "cli/prompt.h"
+#include "cli/json_lines.h"
 #include "cli/prompt_cache.h"
-#include "format/json.h"
 
 #define SYNOPSIS "DIR [OPTIONS]"
-#define CONFIG_BYTES_MAX ((size_t)64 << 20)
+#define SETTINGS_BYTES_MAX ((size_t)256 << 20)
 #define TEMPLATE_HINT "--no-template chats without one, milkit run continues a text"
 
 struct chat_options {
     struct package_options package;
-    const char *prompt, *file, *system, *system_file, *template_path, *think;
-    bool no_template, no_history, show_think, keep_newline, single_turn, interactive;
+    const char *prompt, *file, *system, *system_file, *template_path, *template_args, *think;
+    bool no_template, no_history, show_think, keep_newline, single_turn, interactive, ignore_eos,
+        no_auto_stop;
     struct prompt_cache cache;
 };
 
-static bool check_options(const struct chat_options *o, struct conversation *c, struct err *e)
+static bool check_template_args(const char *args, struct err *e)
+{
+    struct json_object *object = NULL;
+    bool ok = json_object_read(&object, args, strlen(args), "--template-args", e);
+    if (!ok)
+        e->code = ERR_USAGE;
+    if (ok && strcmp(json_object_type(object), "object") != 0)
+        ok = err_set(e, ERR_USAGE, "--template-args: expected a JSON object, as {\"key\": 1}");
+    json_object_free(object);
+    return ok;
+}
+
+static bool check_options(struct chat_options *o, struct err *e)
 {
     if (o->prompt && o->file)
         return err_set(e, ERR_USAGE, "expected only one of -p PROMPT and -f FILE");
@@ -34,55 +45,52 @@ static bool check_options(const struct chat_options *o, struct conversation *c, 
         i++;
     if (i == 3)
         return err_set(e, ERR_USAGE, "--think: expected on, off or auto, found \"%.100s\"", o->think);
-    c->think = (enum think)i;
-    if (o->no_template && (o->template_path || c->template_args || o->think))
+    if (o->no_template && (o->template_path || o->template_args || o->think))
         return err_set(e, ERR_USAGE,
                        "--no-template leaves nothing for --chat-template, --template-args and --think");
-    if (c->template_args) {
-        cJSON *args = NULL;
-        if (!json_parse(&args, c->template_args, strlen(c->template_args), "--template-args", e)) {
-            e->code = ERR_USAGE;
-            return false;
-        }
-        bool is_object = cJSON_IsObject(args);
-        cJSON_Delete(args);
-        if (!is_object)
-            return err_set(e, ERR_USAGE, "--template-args: expected a JSON object, as {\"key\": 1}");
-    }
-    return true;
+    return !o->template_args || check_template_args(o->template_args, e);
 }
 
-/* A template of the user's sees the special tokens of the package. */
-static bool open_template_file(struct chat_template **out, const char *path, const char *folder,
-                               struct err *e)
+static void put_string(struct buf *b, const char *key, const char *text)
 {
-    char *config_path = path_join(folder, "tokenizer_config.json");
-    char *config = NULL, *text = NULL;
-    size_t n_config = 0, n_text = 0;
-    bool ok =
-        file_read(&text, &n_text, path, JINJA_MAX_TEMPLATE_BYTES, e) &&
-        (!path_exists(config_path) || file_read(&config, &n_config, config_path, CONFIG_BYTES_MAX, e)) &&
-        chat_template_parse(out, (struct str){config, n_config}, (struct str){text, n_text}, path, e);
-    free(config_path);
-    free(config);
-    free(text);
-    return ok;
+    json_put_key(b, key);
+    json_put_string(b, text, strlen(text));
 }
 
-static bool open_all(struct cli *cli, struct chat_options *o, struct conversation *c, const char **hint,
+static bool put_settings(const struct chat_options *o, const struct chat *chat, struct buf *b, struct err *e)
+{
+    buf_puts(b, "{\"sampling\": ");
+    if (!sampling_put(&chat->sampling, b, e))
+        return false;
+    buf_printf(b, ", \"max_tokens\": %lld, \"ignore_end\": %s, \"auto_stop\": %s",
+               (long long)chat->max_tokens, o->ignore_eos ? "true" : "false",
+               o->no_auto_stop ? "false" : "true");
+    if (o->think)
+        put_string(b, "think", o->think);
+    if (o->template_path)
+        put_string(b, "template_file", o->template_path);
+    if (o->no_template)
+        buf_puts(b, ", \"template\": false");
+    if (o->template_args)
+        buf_printf(b, ", \"template_args\": %s", o->template_args);
+    buf_puts(b, "}");
+    return !b->failed || err_set(e, ERR_LIMIT, "settings of more than %zu bytes", SETTINGS_BYTES_MAX);
+}
+
+static bool open_all(struct chat *chat, struct chat_options *o, mk_library **library, mk_package **p,
                      struct err *e)
 {
-    if (!package_options_open(cli, &o->package, &c->model, e) ||
-        !package_open_tokenizer(cli, c->model, &c->tokenizer, e))
+    struct buf settings;
+    mk_error *error = NULL;
+    if (!client_open_package(chat->cli, &o->package, MK_TEXT_DEFAULT, library, p, e))
         return false;
-    const char *folder = c->model->package->path;
-    if (o->template_path && !open_template_file(&c->template, o->template_path, folder, e))
-        return false;
-    if (!o->template_path && !o->no_template && !chat_template_open(&c->template, folder, e)) {
-        *hint = TEMPLATE_HINT;
-        return false;
-    }
-    return conversation_open(c, e) && prompt_cache_load(&o->cache, c->session, &cli->log, e);
+    chat->package = *p;
+    buf_init(&settings, SETTINGS_BYTES_MAX);
+    bool ok = put_settings(o, chat, &settings, e) &&
+              client_take(mk_chat_new(&chat->chat, *p, settings.p, &error), &error, e) &&
+              prompt_cache_load(&o->cache, mk_chat_session(chat->chat), &chat->cli->log, e);
+    buf_fini(&settings);
+    return ok;
 }
 
 /* A text of the user's from a file or stdin ("-"). */
@@ -116,20 +124,16 @@ static bool say_once(struct chat *chat, const struct chat_options *o, struct err
     return ok;
 }
 
-static bool read_system(struct conversation *c, const struct chat_options *o, struct err *e)
+/* *text: heap, or NULL when it was given as an option. */
+static bool read_system(const struct chat_options *o, char **text, struct err *e)
 {
-    char *text = NULL;
     size_t bytes = 0;
-    if (o->system_file && !read_text(&text, &bytes, o->system_file, o, e))
-        return false;
-    conversation_set_system(c, text ? text : o->system);
-    free(text);
-    return true;
+    return !o->system_file || read_text(text, &bytes, o->system_file, o, e);
 }
 
 static bool talk(struct chat *chat, const struct chat_options *o, struct err *e)
 {
-    struct conversation *c = &chat->conversation;
+    const char *name = mk_package_name(chat->package);
     bool has_message = o->prompt || o->file || o->single_turn;
     if (has_message && !o->interactive)
         return say_once(chat, o, e);
@@ -140,20 +144,17 @@ static bool talk(struct chat *chat, const struct chat_options *o, struct err *e)
         chat_history_recall(chat);
     if (chat->is_interactive && chat->cli->log.level >= LOG_INFO)
         fprintf(stderr, "%s, a context of %lld tokens. /help lists the commands, Ctrl-D leaves.\n",
-                c->model->package->meta->name ? c->model->package->meta->name : "A package",
-                (long long)c->model->context_length);
+                name ? name : "A package", (long long)mk_package_context_length(chat->package));
     return (!has_message || say_once(chat, o, e)) && chat_repl(chat, e);
 }
 
 int cmd_chat(struct cli *cli, int argc, char **argv)
 {
     struct chat_options o = {0};
-    struct chat chat = {.cli = cli,
-                        .conversation = {.log = &cli->log,
-                                         .on_event = chat_on_event,
-                                         .sampling = SAMPLING_OPTIONS_INIT,
-                                         .max_tokens = -1}};
-    struct conversation *c = &chat.conversation;
+    struct chat chat = {.cli = cli, .sampling = SAMPLING_INIT, .max_tokens = -1};
+    mk_library *library = NULL;
+    mk_package *p = NULL;
+    char *system = NULL;
     struct err e = {0};
     const char *hint = NULL;
     int status;
@@ -168,11 +169,11 @@ int cmd_chat(struct cli *cli, int argc, char **argv)
         {"-st,--single-turn", CLI_FLAG, &o.single_turn, NULL,
          "one message, one answer; without -p or -f all of stdin is the message"},
         {"-i,--interactive", CLI_FLAG, &o.interactive, NULL, "go on reading messages after -p or -f"},
-        {"-n,--max-tokens,--predict,--n-predict", CLI_INT, &c->max_tokens, "N",
+        {"-n,--max-tokens,--predict,--n-predict", CLI_INT, &chat.max_tokens, "N",
          "tokens of an answer (until the context is full)"},
-        SAMPLING_OPTION_ROWS(c->sampling),
-        {"--ignore-eos", CLI_FLAG, &c->ignore_eos, NULL, "do not stop at the end-of-text token"},
-        {"--no-auto-stop", CLI_FLAG, &c->no_auto_stop, NULL,
+        SAMPLING_OPTION_ROWS(chat.sampling),
+        {"--ignore-eos", CLI_FLAG, &o.ignore_eos, NULL, "do not stop at the end-of-text token"},
+        {"--no-auto-stop", CLI_FLAG, &o.no_auto_stop, NULL,
          "stop only at tokens that a config declares, not at what ends an answer in the template"},
         {"--think,--reasoning,-rea", CLI_STRING, &o.think, "on|off|auto",
          "whether the model is to think (auto: the template's choice)"},
@@ -181,7 +182,7 @@ int cmd_chat(struct cli *cli, int argc, char **argv)
         {"--show-think", CLI_FLAG, &o.show_think, NULL, "show thinking where stdout is not a terminal, too"},
         {"--chat-template,--chat-template-file", CLI_STRING, &o.template_path, "FILE",
          "a Jinja template instead of the package's"},
-        {"--template-args,--chat-template-kwargs,--chat-template-config", CLI_STRING, &c->template_args,
+        {"--template-args,--chat-template-kwargs,--chat-template-config", CLI_STRING, &o.template_args,
          "JSON", "an object of more variables for the template"},
         {"--no-template,--raw,--ignore-chat-template", CLI_FLAG, &o.no_template, NULL,
          "texts as they are, for models that know no chats"},
@@ -194,16 +195,21 @@ int cmd_chat(struct cli *cli, int argc, char **argv)
     if (!package_parse(cli, argc, argv, options, (int)(sizeof options / sizeof *options), SYNOPSIS,
                        &o.package, &status))
         return status;
-    c->context = &chat;
+    chat.think = o.think ? o.think : "auto";
     answer_printer_init(&chat.printer, o.show_think);
-    bool ok = check_options(&o, c, &e) && read_system(c, &o, &e) && open_all(cli, &o, c, &hint, &e) &&
-              talk(&chat, &o, &e);
-    ok = prompt_cache_finish(&o.cache, c->session, &cli->log, ok, &e);
-    conversation_close(c);
-    chat_template_free(c->template);
-    tokenizer_free(c->tokenizer);
-    model_close(c->model);
+    bool ok = check_options(&o, &e) && read_system(&o, &system, &e) && open_all(&chat, &o, &library, &p, &e);
+    if (!ok && e.code == ERR_FORMAT && p && mk_tokenizer_size(mk_package_tokenizer(p)) > 0 &&
+        !o.template_path)
+        hint = TEMPLATE_HINT;
+    if (ok)
+        mk_chat_set_system(chat.chat, system ? system : o.system);
+    ok = ok && talk(&chat, &o, &e);
+    ok = prompt_cache_finish(&o.cache, chat.chat ? mk_chat_session(chat.chat) : NULL, &cli->log, ok, &e);
+    mk_chat_free(chat.chat);
+    mk_package_close(p);
+    mk_library_close(library);
     line_editor_close(chat.editor);
     free(chat.history);
+    free(system);
     return ok ? 0 : cli_fail(cli, &e, hint);
 }

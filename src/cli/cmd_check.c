@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include "cli/check_report.h"
 #include "cli/download.h"
-#include "cli/prompt.h"
+#include "cli/package_options.h"
 
 #define SYNOPSIS "DIR --hf CHECKPOINT [-p PROMPT] [-n N] [OPTIONS], or DIR --bench"
 #define DEFAULT_BENCH_RUNS 5
@@ -31,7 +31,7 @@ static bool read_prompt(struct options *o, struct err *e)
     if (n_given && !o->prompt.tokens && !o->tokenizer)
         return err_set(e, ERR_USAGE, "%s has no tokenizer.json: give the prompt as --tokens IDS",
                        o->check.model->package->path);
-    return n_given ? prompt_read(&o->check.ids, &o->prompt, o->check.model, o->tokenizer, e)
+    return n_given ? package_read_prompt(o->check.model, o->tokenizer, &o->prompt, &o->check.ids, e)
                    : check_make_prompt(&o->check, o->tokenizer, e);
 }
 

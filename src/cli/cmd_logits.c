@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "cli/package_options.h"
-#include "format/json.h"
-#include "format/safetensors.h"
+#include "base/json_text.h"
+#include "cli/client.h"
+#include "cli/tensor_file.h"
 
 #define SYNOPSIS "DIR --tokens IDS -o OUT.safetensors [--prefill] [--json]"
 #define JSON_ROW_BYTES_MAX ((size_t)1 << 30)
@@ -18,31 +18,40 @@ struct logits_options {
 
 struct collected {
     int64_t vocab_size;
+    int32_t *tokens; /* [capacity] */
     size_t n, capacity;
     int32_t *positions; /* [n] */
     float *logits;      /* [n, vocab_size] */
 };
 
-static bool collect(void *context, int64_t position, const float *logits, struct err *e)
+static bool collect(void *context, int64_t position, const float *logits, size_t n)
 {
     struct collected *c = context;
     if (c->n == c->capacity)
-        return err_set(e, ERR_BUG, "more positions than tokens");
+        return false; /* more positions than tokens: the library's fault */
     c->positions[c->n] = (int32_t)position;
-    memcpy(c->logits + c->n * (size_t)c->vocab_size, logits, sizeof *logits * (size_t)c->vocab_size);
+    memcpy(c->logits + c->n * n, logits, sizeof *logits * n);
     c->n++;
     return true;
 }
 
-static bool write_file(const struct collected *c, const char *output, bool force, struct err *e)
+static bool write_file(struct collected *c, const char *output, bool force, struct err *e)
 {
-    struct st_writer *w = st_writer_new();
-    const int64_t shape[2] = {(int64_t)c->n, c->vocab_size};
-    st_writer_add(w, "positions", ST_I32, shape, 1, c->positions);
-    st_writer_add(w, "logits", ST_F32, shape, 2, c->logits);
-    bool ok = strcmp(output, "-") == 0 ? st_writer_print(w, stdout, e) && cli_flush(e)
-                                       : st_writer_write(w, output, force, e);
-    st_writer_free(w);
+    struct tensor_writer *w = tensor_writer_new();
+    const mk_tensor positions = {.size = sizeof positions,
+                                 .type = MK_I32,
+                                 .rank = 1,
+                                 .dims = {(int64_t)c->n},
+                                 .data = c->positions},
+                    logits = {.size = sizeof logits,
+                              .type = MK_F32,
+                              .rank = 2,
+                              .dims = {(int64_t)c->n, c->vocab_size},
+                              .data = c->logits};
+    tensor_writer_add(w, "positions", &positions);
+    tensor_writer_add(w, "logits", &logits);
+    bool ok = tensor_writer_write(w, output, force, e);
+    tensor_writer_free(w);
     return ok;
 }
 
@@ -81,21 +90,21 @@ static void put_row(struct buf *b, const float *row, int64_t n)
 }
 
 /* Row by row, so that a whole report needs no memory beside the logits. */
-static bool print_json(const struct collected *c, const struct model *m, const struct ids *ids,
-                       const char *output, struct err *e)
+static bool print_json(const struct collected *c, const mk_package *p, const char *output, struct err *e)
 {
+    const char *path = mk_package_path(p);
     struct buf b;
     bool ok = true;
     buf_init(&b, JSON_ROW_BYTES_MAX);
     buf_puts(&b, "{\"schema\": 1");
     json_put_key(&b, "package");
-    json_put_string(&b, m->package->path, strlen(m->package->path));
+    json_put_string(&b, path, strlen(path));
     if (output) {
         json_put_key(&b, "file");
         json_put_string(&b, output, strlen(output));
     }
     buf_printf(&b, ", \"vocab_size\": %lld, \"tokens\": ", (long long)c->vocab_size);
-    json_put_ids(&b, ids->p, ids->n);
+    json_put_ids(&b, c->tokens, c->capacity);
     buf_puts(&b, ", \"positions\": [");
     for (size_t i = 0; i < c->n && ok; i++) {
         const float *row = c->logits + i * (size_t)c->vocab_size;
@@ -118,41 +127,37 @@ static bool print_json(const struct collected *c, const struct model *m, const s
     return ok && cli_flush(e);
 }
 
-static bool make_logits(struct cli *c, struct model *m, const struct logits_options *o, struct err *e)
+static bool compute(struct cli *c, mk_package *p, const struct logits_options *o, struct collected *x,
+                    struct err *e)
 {
-    struct session *s = NULL;
-    struct collected collected = {.vocab_size = m->vocab_size};
-    struct progress progress;
-    struct ids ids = {0};
+    mk_session *s = NULL;
+    mk_error *error = NULL;
+    struct client_call call;
+    if (!client_take(mk_session_new(&s, p, &error), &error, e))
+        return false;
+    mk_status status = mk_session_feed(s, x->tokens, x->capacity, o->prefill ? 0 : MK_FEED_SINGLY, collect, x,
+                                       client_call_begin(&call, c, "logits", true), &error);
+    client_call_end(&call);
+    mk_session_free(s);
+    return client_take(status, &error, e);
+}
+
+static bool make_logits(struct cli *c, mk_package *p, const struct logits_options *o, struct err *e)
+{
+    struct collected x = {.vocab_size = mk_package_vocab_size(p)};
     size_t bytes;
-    bool ok = false;
-    if (!package_read_ids(m, o->tokens, &ids, e))
-        goto done;
-    size_t n = ids.n;
-    if ((int64_t)n > m->context_length) {
-        err_set(e, ERR_LIMIT, "%zu tokens, but the package's context holds %lld", n,
-                (long long)m->context_length);
-        goto done;
-    }
-    collected.capacity = n;
-    collected.positions = xcalloc(n, sizeof *collected.positions);
-    if (!size_mul(n * sizeof(float), (size_t)m->vocab_size, &bytes)) {
-        err_set(e, ERR_LIMIT, "logits of %zu tokens do not fit in memory", n);
-        goto done;
-    }
-    if (!(collected.logits = mem_try_alloc(bytes, e)) || !session_new(&s, m, e))
-        goto done;
-    progress_begin(&progress, &c->log, "logits", "tokens", 1, (double)n);
-    bool fed = session_feed(s, ids.p, n, o->prefill ? SESSION_CONTRACT : SESSION_INFER_ONLY, collect,
-                            &collected, &progress, e);
-    progress_end(&progress);
-    ok = fed && (!o->output || write_file(&collected, o->output, o->force, e)) &&
-         (!o->json || print_json(&collected, m, &ids, o->output, e));
-done:
-    session_free(s);
-    mem_free(collected.logits);
-    free(collected.positions);
-    ids_free(&ids);
+    bool ok = cli_read_vocabulary_ids(o->tokens, x.vocab_size, &x.tokens, &x.capacity, e);
+    if (ok && (int64_t)x.capacity > mk_package_context_length(p))
+        ok = err_set(e, ERR_LIMIT, "%zu tokens, but the package's context holds %lld", x.capacity,
+                     (long long)mk_package_context_length(p));
+    if (ok && !size_mul(x.capacity * sizeof(float), (size_t)x.vocab_size, &bytes))
+        ok = err_set(e, ERR_LIMIT, "logits of %zu tokens do not fit in memory", x.capacity);
+    x.positions = xcalloc(ok ? x.capacity : 1, sizeof *x.positions);
+    ok = ok && (x.logits = mem_try_alloc(bytes, e)) && compute(c, p, o, &x, e) &&
+         (!o->output || write_file(&x, o->output, o->force, e)) && (!o->json || print_json(&x, p, o->output, e));
+    mem_free(x.logits);
+    free(x.positions);
+    free(x.tokens);
     return ok;
 }
 
@@ -172,7 +177,8 @@ int cmd_logits(struct cli *c, int argc, char **argv)
 {
     struct package_options package = {0};
     struct err e = {0};
-    struct model *m = NULL;
+    mk_library *library = NULL;
+    mk_package *p = NULL;
     struct logits_options o = {0};
     int status;
     const struct cli_option options[] = {
@@ -189,8 +195,9 @@ int cmd_logits(struct cli *c, int argc, char **argv)
     if (!package_parse(c, argc, argv, options, (int)(sizeof options / sizeof *options), SYNOPSIS, &package,
                        &status))
         return status;
-    bool ok = check_options(&o, &e) && package_options_open(c, &package, &m, &e) &&
-              model_need_logits(m, "logits", &e) && make_logits(c, m, &o, &e);
-    model_close(m);
+    bool ok = check_options(&o, &e) && client_open_package(c, &package, MK_TEXT_NONE, &library, &p, &e) &&
+              make_logits(c, p, &o, &e);
+    mk_package_close(p);
+    mk_library_close(library);
     return ok ? 0 : cli_fail(c, &e, NULL);
 }

@@ -1,13 +1,11 @@
-/* milkit predict: one call (or several) of a function of a single model; tensors in and out as safetensors files. A client of
- * milkit.h alone, but for reading and writing those files. */
+/* milkit predict: one call (or several) of a function of a single model; tensors in and out as safetensors files. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/json_text.h"
 #include "base/terminal.h"
-#include "cli/cli.h"
-#include "format/json.h"
-#include "format/safetensors.h"
-#include "milkit.h"
+#include "cli/client.h"
+#include "cli/tensor_file.h"
 
 #define SYNOPSIS "MODEL [--in X.safetensors | --random] [OPTIONS]"
 #define INPUTS_MAX 4096
@@ -21,6 +19,7 @@ struct predict {
     mk_function *f;
     mk_state *state;
     mk_result *result;
+    struct tensor_file *file; /* of --in */
     size_t n;
     const char *names[INPUTS_MAX];
     mk_tensor inputs[INPUTS_MAX];
@@ -28,81 +27,16 @@ struct predict {
     double *seconds;       /* [repeat] */
 };
 
-/* Takes an error of the library over. */
-static bool take(mk_status status, mk_error **from, struct err *e)
+static bool read_inputs(struct predict *p, struct err *e)
 {
-    static const enum err_code codes[] = {ERR_NONE,   ERR_FAILED,   ERR_USAGE, ERR_UNSUPPORTED,
-                                          ERR_FORMAT, ERR_MISMATCH, ERR_LIMIT, ERR_CANCELLED};
-    if (status == MK_OK)
-        return true;
-    err_set(e, codes[status], "%s", mk_error_message(*from));
-    for (int i = HINT_NONE + 1; i < HINT_COUNT; i++)
-        if (strcmp(mk_error_hint(*from), err_hint_word((enum err_hint)i)) == 0)
-            e->hint = (enum err_hint)i;
-    mk_error_free(*from);
-    *from = NULL;
-    return false;
-}
-
-/* The MK_ type whose elements lie like those of the file; 0: read as float32. */
-static int32_t type_of(enum st_dtype d)
-{
-    switch (d) {
-    case ST_F32:
-        return MK_F32;
-    case ST_F16:
-        return MK_F16;
-    case ST_F64:
-        return MK_F64;
-    case ST_I32:
-        return MK_I32;
-    case ST_I16:
-        return MK_I16;
-    case ST_I8:
-        return MK_I8;
-    case ST_U8:
-        return MK_U8;
-    case ST_BOOL:
-        return MK_BOOL;
-    default:
-        return 0;
-    }
-}
-
-static enum st_dtype dtype_of(int32_t type)
-{
-    static const enum st_dtype dtypes[] = {ST_UNKNOWN, ST_F32, ST_F16, ST_F64, ST_I32,
-                                           ST_I16,     ST_I8,  ST_U8,  ST_BOOL};
-    return type > 0 && type < (int32_t)(sizeof dtypes / sizeof *dtypes) ? dtypes[type] : ST_UNKNOWN;
-}
-
-/* own: what has to be freed, or NULL when the tensor borrows the mapping. */
-static bool read_tensor(const struct st_tensor *from, mk_tensor *to, void **own, struct err *e)
-{
-    int32_t type = type_of(from->dtype);
-    *own = NULL;
-    *to = (mk_tensor){.size = sizeof *to, .type = type ? type : MK_F32, .rank = from->rank};
-    memcpy(to->dims, from->shape, sizeof(int64_t) * (size_t)from->rank);
-    to->data = (void *)(uintptr_t)from->data;
-    if (type)
-        return true;
-    size_t bytes;
-    if (!size_mul((size_t)from->n_elems, sizeof(float), &bytes) || !(*own = mem_try_alloc(bytes, e)))
-        return e->code ? false : err_set(e, ERR_LIMIT, "%s: too many elements", from->name);
-    to->data = *own;
-    return st_read_f32(from, *own, e);
-}
-
-static bool read_inputs(struct predict *p, const struct safetensors *s, struct err *e)
-{
-    if (s->n_tensors > INPUTS_MAX)
-        return err_set(e, ERR_FORMAT, "%s: expected at most %d tensors, found %d", s->path, INPUTS_MAX,
-                       s->n_tensors);
-    for (int i = 0; i < s->n_tensors; i++) {
-        p->names[p->n] = s->tensors[i].name;
-        if (!read_tensor(&s->tensors[i], &p->inputs[p->n], &p->own[p->n], e))
-            return false;
-        p->n++;
+    if (!tensor_file_open(&p->file, p->in, e))
+        return false;
+    if (tensor_file_count(p->file) > INPUTS_MAX)
+        return err_set(e, ERR_FORMAT, "%s: expected at most %d tensors, found %zu", p->in, INPUTS_MAX,
+                       tensor_file_count(p->file));
+    for (; p->n < tensor_file_count(p->file); p->n++) {
+        p->names[p->n] = tensor_file_name(p->file, p->n);
+        p->inputs[p->n] = *tensor_file_tensor(p->file, p->n);
     }
     return true;
 }
@@ -127,7 +61,7 @@ static bool make_inputs(struct predict *p, struct err *e)
         mk_port port = {.size = sizeof port};
         mk_error *error = NULL;
         size_t elems = 1;
-        if (!take(mk_function_port(p->f, MK_INPUTS, p->n, &port, &error), &error, e))
+        if (!client_take(mk_function_port(p->f, MK_INPUTS, p->n, &port, &error), &error, e))
             return false;
         mk_tensor *t = &p->inputs[p->n];
         *t = (mk_tensor){.size = sizeof *t, .type = MK_F32, .rank = port.rank};
@@ -155,17 +89,14 @@ static bool make_inputs(struct predict *p, struct err *e)
 
 static bool load_state(struct predict *p, struct err *e)
 {
-    struct safetensors *s = NULL;
-    bool ok = safetensors_open(&s, p->state_in, e);
-    for (int i = 0; ok && i < s->n_tensors; i++) {
-        mk_tensor t;
+    struct tensor_file *f = NULL;
+    bool ok = tensor_file_open(&f, p->state_in, e);
+    for (size_t i = 0; ok && i < tensor_file_count(f); i++) {
         mk_error *error = NULL;
-        void *own;
-        ok = read_tensor(&s->tensors[i], &t, &own, e) &&
-             take(mk_state_write(p->state, s->tensors[i].name, &t, &error), &error, e);
-        mem_free(own);
+        ok = client_take(mk_state_write(p->state, tensor_file_name(f, i), tensor_file_tensor(f, i), &error),
+                         &error, e);
     }
-    safetensors_close(s);
+    tensor_file_close(f);
     return ok || err_wrap(e, "%s", p->state_in);
 }
 
@@ -173,24 +104,25 @@ static bool save_state(struct predict *p, struct err *e)
 {
     size_t n = mk_function_ports(p->f, MK_STATES);
     void **data = xcalloc(n + 1, sizeof *data);
-    struct st_writer *w = st_writer_new();
+    struct tensor_writer *w = tensor_writer_new();
     bool ok = true;
     for (size_t i = 0; ok && i < n; i++) {
         mk_port port = {.size = sizeof port};
         mk_tensor t = {.size = sizeof t};
         mk_error *error = NULL;
         size_t elems = 1;
-        ok = take(mk_function_port(p->f, MK_STATES, i, &port, &error), &error, e) &&
-             take(mk_state_read(p->state, port.name, &t, &error), &error, e);
+        ok = client_take(mk_function_port(p->f, MK_STATES, i, &port, &error), &error, e) &&
+             client_take(mk_state_read(p->state, port.name, &t, &error), &error, e);
         for (int k = 0; ok && k < t.rank; k++)
             elems *= (size_t)t.dims[k];
+        t.type = MK_F16;
         ok = ok && (data[i] = t.data = mem_try_alloc(elems * 2, e)) &&
-             take(mk_state_read(p->state, port.name, &t, &error), &error, e);
+             client_take(mk_state_read(p->state, port.name, &t, &error), &error, e);
         if (ok)
-            st_writer_add(w, port.name, ST_F16, t.dims, t.rank, data[i]);
+            tensor_writer_add(w, port.name, &t);
     }
-    ok = ok && st_writer_write(w, p->state_out, p->force, e);
-    st_writer_free(w);
+    ok = ok && tensor_writer_write(w, p->state_out, p->force, e);
+    tensor_writer_free(w);
     for (size_t i = 0; i < n; i++)
         mem_free(data[i]);
     free(data);
@@ -199,19 +131,18 @@ static bool save_state(struct predict *p, struct err *e)
 
 static bool save_result(const struct predict *p, struct err *e)
 {
-    struct st_writer *w = st_writer_new();
+    struct tensor_writer *w = tensor_writer_new();
     bool ok = true;
     for (size_t i = 0; ok && i < mk_result_count(p->result); i++) {
         const char *name;
         mk_tensor t = {.size = sizeof t};
         mk_error *error = NULL;
-        ok = take(mk_result_get(p->result, i, &name, &t, &error), &error, e);
+        ok = client_take(mk_result_get(p->result, i, &name, &t, &error), &error, e);
         if (ok)
-            st_writer_add(w, name, dtype_of(t.type), t.dims, t.rank, t.data);
+            tensor_writer_add(w, name, &t);
     }
-    ok = ok && (p->is_stdout ? st_writer_print(w, stdout, e) && cli_flush(e)
-                             : st_writer_write(w, p->out, p->force, e));
-    st_writer_free(w);
+    ok = ok && tensor_writer_write(w, p->out, p->force, e);
+    tensor_writer_free(w);
     return ok;
 }
 
@@ -248,10 +179,10 @@ static void print_result(const struct predict *p)
         if (p->json) {
             printf(i ? ", {\"name\": " : "{\"name\": ");
             put_name(name);
-            printf(", \"dtype\": \"%s\", \"shape\": [", st_dtype_name(dtype_of(t.type)));
+            printf(", \"dtype\": \"%s\", \"shape\": [", tensor_type_name(t.type));
         } else {
             terminal_put(stdout, name);
-            printf(" %s [", st_dtype_name(dtype_of(t.type)));
+            printf(" %s [", tensor_type_name(t.type));
         }
         for (int k = 0; k < t.rank; k++)
             printf(k ? ", %lld" : "%lld", (long long)t.dims[k]);
@@ -266,50 +197,43 @@ static void print_result(const struct predict *p)
 
 static bool predict(struct cli *c, struct predict *p, struct err *e)
 {
-    mk_options options = {.size = sizeof options, .threads = (int32_t)p->n_threads};
     mk_model_options model = {.size = sizeof model};
-    struct safetensors *in = NULL;
     mk_error *error = NULL;
-    bool ok = false;
-    if (p->precision && strcmp(p->precision, "default") != 0) {
-        model.precision = strcmp(p->precision, "fp32") == 0   ? MK_PRECISION_FP32
-                          : strcmp(p->precision, "fp16") == 0 ? MK_PRECISION_FP16
-                                                              : -1;
-        if (model.precision < 0)
-            return err_set(e, ERR_USAGE, "--precision: expected default, fp32 or fp16, found '%s'",
-                           p->precision);
-    }
-    if (!take(mk_library_open(&p->library, &options, &error), &error, e) ||
-        !take(mk_model_open(&p->model, p->library, p->path, &model, &error), &error, e) ||
-        !take(mk_function_open(&p->f, p->model, p->function, &error), &error, e))
+    int precision;
+    if (!package_precision_number(p->precision, &precision, e))
+        return false;
+    model.precision = precision;
+    if (!client_open(c, p->n_threads, &p->library, e) ||
+        !client_take(mk_model_open(&p->model, p->library, p->path, &model, &error), &error, e) ||
+        !client_take(mk_function_open(&p->f, p->model, p->function, &error), &error, e))
         return false;
     bool has_state = mk_function_ports(p->f, MK_STATES) > 0;
     if (!has_state && (p->state_in || p->state_out))
         return err_set(e, ERR_USAGE, "%s: the function has no state", p->path);
-    if (has_state && !take(mk_state_new(&p->state, p->f, &error), &error, e))
+    if (has_state && !client_take(mk_state_new(&p->state, p->f, &error), &error, e))
         return false;
     if (p->state_in && !load_state(p, e))
         return false;
-    if (p->random ? !make_inputs(p, e) : p->in && !(safetensors_open(&in, p->in, e) && read_inputs(p, in, e)))
-        goto done;
+    if (p->random ? !make_inputs(p, e) : p->in && !read_inputs(p, e))
+        return false;
     p->seconds = xcalloc((size_t)p->repeat, sizeof *p->seconds);
     for (int64_t i = 0; i < p->repeat; i++) {
+        struct client_call x;
         if (log_cancelled(&c->log, e))
-            goto done;
+            return false;
         mk_result_free(p->result);
         double start = clock_seconds();
-        if (!take(mk_predict(p->f, p->names, p->inputs, p->n, p->state, NULL, &p->result, &error), &error, e))
-            goto done;
+        mk_status status = mk_predict(p->f, p->names, p->inputs, p->n, p->state,
+                                      client_call_begin(&x, c, NULL, false), &p->result, &error);
+        if (!client_take(status, &error, e))
+            return false;
         p->seconds[i] = clock_seconds() - start;
     }
-    ok = (!p->out || save_result(p, e)) && (!p->state_out || save_state(p, e));
-    if (ok && !p->is_stdout) {
+    if ((p->out && !save_result(p, e)) || (p->state_out && !save_state(p, e)))
+        return false;
+    if (!p->is_stdout)
         print_result(p);
-        ok = cli_flush(e);
-    }
-done:
-    safetensors_close(in);
-    return ok;
+    return p->is_stdout || cli_flush(e);
 }
 
 int cmd_predict(struct cli *c, int argc, char **argv)
@@ -358,6 +282,7 @@ int cmd_predict(struct cli *c, int argc, char **argv)
     mk_function_close(p->f);
     mk_model_close(p->model);
     mk_library_close(p->library);
+    tensor_file_close(p->file);
     for (size_t i = 0; i < INPUTS_MAX; i++)
         mem_free(p->own[i]);
     free(p->seconds);

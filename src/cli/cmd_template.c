@@ -3,152 +3,115 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/file.h"
-#include "cli/cli.h"
-#include "format/json.h"
-#include "chat/chat.h"
+#include "base/json_text.h"
+#include "cli/client.h"
+#include "cli/json_lines.h"
 
 #define SYNOPSIS "DIR [OPTIONS] < messages.json"
 #define TEXT_BYTES_MAX ((size_t)1 << 30)
 
 struct template_command {
+    const mk_tokenizer *tokenizer;
     bool flat, jsonl, text_only, ids_only, prompt, decode_arguments;
     const char *name, *think;
     int64_t now;
 };
 
-/* One request: the answer's line, or an error of the line as a whole. A template's own complaint is an answer. */
-static bool answer(const struct chat_template *t, const struct tokenizer *tokenizer,
-                   const struct template_command *o, struct str json, struct jinja_output *text,
-                   struct ids *ids, struct err *e)
+/* json [n]: a list of messages, or a request. */
+static mk_status render(const struct template_command *o, const char *json, size_t n, mk_text **out,
+                        mk_error **error)
 {
-    struct chat_request r;
-    struct buf wrapped, options;
-    bool ok;
-    buf_init(&wrapped, TEXT_BYTES_MAX);
-    buf_init(&options, TEXT_BYTES_MAX);
-    size_t at = 0;
-    while (at < json.n && strchr(" \t\r\n", json.p[at]))
-        at++;
-    if (at < json.n && json.p[at] == '[') { /* a list alone: the messages */
-        buf_puts(&wrapped, "{\"messages\": ");
-        buf_append(&wrapped, json.p, json.n);
-        buf_puts(&wrapped, "}");
-        json = (struct str){wrapped.p, wrapped.n};
-    }
-    ok = chat_request_parse(&r, json, "stdin", e);
-    if (ok) {
-        if (o->prompt || o->think) {
-            bool is_on = o->think && strcmp(o->think, "on") == 0;
-            buf_printf(&options, "{\"add_generation_prompt\": %s", o->prompt ? "true" : "false");
-            if (o->think)
-                buf_printf(&options, ", \"enable_thinking\": %s", is_on ? "true" : "false");
-            buf_puts(&options, "}");
-            r.options = (struct str){options.p, options.n};
-        }
-        r.template_name = o->name;
-        r.decode_arguments = o->decode_arguments;
-        r.now = o->now;
-        ok = chat_render(t, &r, text, e);
-    }
-    ok = ok && (!tokenizer || chat_encode(tokenizer, text, o->flat, ids, e));
-    buf_fini(&wrapped);
-    buf_fini(&options);
-    return ok;
+    char options[100];
+    snprintf(options, sizeof options, "{\"add_generation_prompt\": %s%s}", o->prompt ? "true" : "false",
+             !o->think                     ? ""
+             : strcmp(o->think, "on") == 0 ? ", \"enable_thinking\": true"
+                                           : ", \"enable_thinking\": false");
+    const mk_template_request r = {.size = sizeof r,
+                                   .messages = json,
+                                   .messages_bytes = n,
+                                   .options = o->prompt || o->think ? options : NULL,
+                                   .name = o->name,
+                                   .now = o->now,
+                                   .flags = (o->flat ? (uint32_t)MK_TEMPLATE_FLAT : 0) |
+                                            (o->decode_arguments ? 0 : (uint32_t)MK_TEMPLATE_RAW_ARGUMENTS),
+                                   .where = "stdin"};
+    return mk_template(o->tokenizer, &r, out, error);
 }
 
-static void put_answer(struct buf *out, const struct jinja_output *text, const struct ids *ids, bool with_ids)
+static void put_string(struct buf *out, const char *key, const char *text, size_t n)
 {
-    buf_puts(out, "{\"text\": ");
-    json_put_string(out, text->text, text->bytes);
-    if (with_ids) {
-        buf_puts(out, ", \"ids\": ");
-        json_put_ids(out, ids->p, ids->n);
+    json_put_key(out, key);
+    json_put_string(out, text, n);
+}
+
+/* A request that is wrong is answered, too: with the template's own complaint, or what is wrong. */
+static bool answer_line(void *context, const char *line, size_t n, struct buf *out, struct err *e)
+{
+    const struct template_command *o = context;
+    mk_text *text = NULL;
+    mk_error *error = NULL;
+    (void)e;
+    buf_putc(out, '{');
+    if (render(o, line, n, &text, &error) == MK_OK) {
+        const char *p = mk_text_data(text, &n);
+        put_string(out, "text", p, n);
+        if (mk_tokenizer_size(o->tokenizer) > 0) {
+            const int32_t *ids = mk_text_ids(text, &n);
+            json_put_key(out, "ids");
+            json_put_ids(out, ids, n);
+        }
+    } else {
+        const char *detail = mk_error_detail(error), *message = detail ? detail : mk_error_message(error);
+        put_string(out, "error", message, strlen(message));
     }
     buf_puts(out, "}\n");
+    mk_text_free(text);
+    mk_error_free(error);
+    return true;
 }
 
-/* One object a line in, one out, each at once: the other end may wait for it before it writes the next. */
-static bool answer_lines(struct cli *c, const struct chat_template *t, const struct tokenizer *tokenizer,
-                         const struct template_command *o, struct err *e)
-{
-    char *line = NULL;
-    size_t capacity = 0;
-    struct buf out;
-    buf_init(&out, TEXT_BYTES_MAX);
-    bool ok = true;
-    ssize_t n;
-    for (size_t i_line = 1; ok && (n = getline(&line, &capacity, stdin)) >= 0; i_line++) {
-        struct jinja_output text = {0};
-        struct ids ids = {0};
-        struct err problem = {0};
-        while (n > 0 && strchr(" \t\r\n", line[n - 1]))
-            n--;
-        if (n == 0)
-            continue;
-        buf_clear(&out);
-        if (answer(t, tokenizer, o, (struct str){line, (size_t)n}, &text, &ids, &problem)) {
-            put_answer(&out, &text, &ids, tokenizer != NULL);
-        } else {
-            const char *message = text.raised ? text.raised : problem.msg;
-            buf_puts(&out, "{\"error\": ");
-            json_put_string(&out, message, strlen(message));
-            buf_puts(&out, "}\n");
-        }
-        if (out.failed)
-            ok = err_set(e, ERR_LIMIT, "line %zu: an answer of more than %zu bytes", i_line, TEXT_BYTES_MAX);
-        if (ok) {
-            cli_put_json(out.p, out.n);
-            ok = cli_flush(e) && !log_cancelled(&c->log, e);
-        }
-        jinja_output_free(&text);
-        ids_free(&ids);
-    }
-    if (ok && ferror(stdin))
-        ok = err_set_errno(e, "stdin: can't read");
-    free(line);
-    buf_fini(&out);
-    return ok;
-}
-
-static bool answer_once(const struct chat_template *t, const struct tokenizer *tokenizer,
-                        const struct template_command *o, struct err *e)
+static bool answer_once(const struct template_command *o, struct err *e)
 {
     char *json = NULL;
     size_t n = 0;
-    struct jinja_output text = {0};
-    struct ids ids = {0};
+    mk_text *text = NULL;
+    mk_error *error = NULL;
     struct buf line;
     if (!cli_read_text("-", &json, &n, TEXT_BYTES_MAX, e))
         return false;
     buf_init(&line, TEXT_BYTES_MAX);
-    bool ok = answer(t, tokenizer, o, (struct str){json, n}, &text, &ids, e);
+    bool ok = client_take(render(o, json, n, &text, &error), &error, e);
+    const char *p = ok ? mk_text_data(text, &n) : "";
     if (ok && !o->ids_only) {
-        cli_put_text(text.text, text.bytes);
-        if (!o->text_only && (text.bytes == 0 || text.text[text.bytes - 1] != '\n'))
+        cli_put_text(p, n);
+        if (!o->text_only && (n == 0 || p[n - 1] != '\n'))
             putchar('\n');
     }
     if (ok && !o->text_only) {
-        for (size_t i = 0; i < ids.n; i++)
-            buf_printf(&line, i ? ",%d" : "%d", (int)ids.p[i]);
+        const int32_t *ids = mk_text_ids(text, &n);
+        for (size_t i = 0; i < n; i++)
+            buf_printf(&line, i ? ",%d" : "%d", (int)ids[i]);
         printf("%s\n", line.p ? line.p : "");
     }
     free(json);
     buf_fini(&line);
-    jinja_output_free(&text);
-    ids_free(&ids);
+    mk_text_free(text);
     return ok;
 }
 
-static bool open_all(const char *path, struct template_command *o, struct chat_template **t,
-                     struct tokenizer **tokenizer, struct err *e)
+static bool open_tokenizer(struct cli *c, const struct template_command *o, const char *path,
+                           mk_library **library, mk_tokenizer **t, struct err *e)
 {
+    mk_tokenizer_options options = {.size = sizeof options, .parts = MK_READ_TEMPLATES};
     char *folder;
-    if (!cli_tokenizer_folder(&folder, path, NULL, e))
+    mk_error *error = NULL;
+    if (!client_open(c, 1, library, e) || !cli_tokenizer_folder(&folder, path, NULL, e))
         return false;
     char *json = path_join(folder, "tokenizer.json");
     /* --jsonl without a tokenizer still has texts to give */
-    bool with_ids = !o->text_only && (!o->jsonl || path_exists(json));
-    bool ok = chat_template_open(t, folder, e) && (!with_ids || tokenizer_open(tokenizer, folder, e));
+    if (!o->text_only && (!o->jsonl || path_exists(json)))
+        options.parts |= MK_READ_TOKENIZER;
+    bool ok = client_take(mk_tokenizer_open(t, *library, folder, &options, &error), &error, e);
     free(json);
     free(folder);
     return ok;
@@ -158,8 +121,8 @@ int cmd_template(struct cli *c, int argc, char **argv)
 {
     struct template_command o = {0};
     struct err e = {0};
-    struct chat_template *t = NULL;
-    struct tokenizer *tokenizer = NULL;
+    mk_library *library = NULL;
+    mk_tokenizer *t = NULL;
     const char *positional[1];
     int n_positional = 0;
     bool help = false;
@@ -188,12 +151,13 @@ int cmd_template(struct cli *c, int argc, char **argv)
     ok = ok && (!o.think || !strcmp(o.think, "on") || !strcmp(o.think, "off") ||
                 err_set(&e, ERR_USAGE, "--think: expected on or off, found \"%.100s\"", o.think));
     ok = ok && cli_resolve(c, &positional[0], &e) && cli_source(c, &positional[0], &e) &&
-         open_all(positional[0], &o, &t, &tokenizer, &e);
+         open_tokenizer(c, &o, positional[0], &library, &t, &e);
+    o.tokenizer = t;
     if (ok)
         cli_say_waiting(c, o.jsonl ? "requests (JSON, one a line)" : "messages (JSON)");
-    ok = ok && (o.jsonl ? answer_lines(c, t, tokenizer, &o, &e) : answer_once(t, tokenizer, &o, &e));
+    ok = ok && (o.jsonl ? json_lines_answer(c, answer_line, &o, &e) : answer_once(&o, &e));
     ok = ok && cli_flush(&e);
-    chat_template_free(t);
-    tokenizer_free(tokenizer);
+    mk_tokenizer_close(t);
+    mk_library_close(library);
     return ok ? 0 : cli_fail(c, &e, NULL);
 }

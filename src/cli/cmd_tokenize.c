@@ -3,195 +3,167 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/file.h"
-#include "cli/cli.h"
-#include "format/json_line.h"
-#include "runtime/vocabulary.h"
-#include "tokenizer/tokenizer.h"
+#include "base/json_text.h"
+#include "cli/client.h"
+#include "cli/json_lines.h"
 
 #define SYNOPSIS "DIR [TEXT] [OPTIONS]"
 #define TEXT_BYTES_MAX ((size_t)1 << 30)
 
 struct tokenize {
+    const mk_tokenizer *tokenizer;
     const char *text; /* NULL: stdin */
     bool decode, jsonl, ids_only, special, skip_special;
 };
 
-/* Prints "id <tab> piece" for each id, the piece as a JSON string. */
-static bool print_pieces(const struct tokenizer *t, const struct ids *ids, struct err *e)
+static bool decode(const struct tokenize *o, const int32_t *ids, size_t n, bool skips_special, mk_text **out,
+                   struct err *e)
 {
-    struct buf piece, line;
-    buf_init(&piece, TEXT_BYTES_MAX);
+    mk_error *error = NULL;
+    return client_take(mk_detokenize(o->tokenizer, ids, n, skips_special ? 0 : MK_SPECIAL, out, &error),
+                       &error, e);
+}
+
+/* Prints "id <tab> piece" for each id, the piece as a JSON string. */
+static bool print_pieces(const struct tokenize *o, const int32_t *ids, size_t n, struct err *e)
+{
+    struct buf line;
     buf_init(&line, TEXT_BYTES_MAX);
     bool ok = true;
-    for (size_t i = 0; i < ids->n && ok; i++) {
-        buf_clear(&piece);
+    for (size_t i = 0; i < n && ok; i++) {
+        mk_text *piece = NULL;
+        size_t bytes;
         buf_clear(&line);
-        ok = tokenizer_decode(t, &ids->p[i], 1, false, &piece, e);
-        json_put_string(&line, piece.p ? piece.p : "", piece.n);
+        ok = decode(o, &ids[i], 1, false, &piece, e);
         if (ok) {
-            printf("%d\t", (int)ids->p[i]);
+            const char *text = mk_text_data(piece, &bytes);
+            json_put_string(&line, text, bytes);
+            printf("%d\t", (int)ids[i]);
             cli_put_json(line.p, line.n);
             putchar('\n');
         }
+        mk_text_free(piece);
     }
-    buf_fini(&piece);
     buf_fini(&line);
     return ok;
 }
 
-static bool encode_once(const struct tokenizer *t, const struct tokenize *o, struct err *e)
+static bool encode_once(const struct tokenize *o, struct err *e)
 {
     char *text = NULL;
-    size_t bytes = 0;
-    struct ids ids = {0};
+    size_t bytes = 0, n = 0;
+    int32_t *ids = NULL;
     if (o->text) {
         text = xstrdup(o->text);
         bytes = strlen(text);
     } else if (!cli_read_text("-", &text, &bytes, TEXT_BYTES_MAX, e)) {
         return false;
     }
-    bool ok = tokenizer_encode(t, text, bytes, o->special, &ids, e);
+    bool ok = client_tokenize(o->tokenizer, text, bytes, o->special ? MK_SPECIAL : 0, &ids, &n, e);
     if (ok && !o->ids_only)
-        ok = print_pieces(t, &ids, e);
+        ok = print_pieces(o, ids, n, e);
     else if (ok)
-        for (size_t i = 0; i < ids.n; i++)
-            printf("%d%s", (int)ids.p[i], i + 1 < ids.n ? "," : "\n");
+        for (size_t i = 0; i < n; i++)
+            printf("%d%s", (int)ids[i], i + 1 < n ? "," : "\n");
     free(text);
-    ids_free(&ids);
+    free(ids);
     return ok;
 }
 
 /* The library leaves ids out that no token has; someone who types them should hear it. */
-static bool check_ids(const struct tokenizer *t, const int32_t *ids, size_t n, enum err_code fault,
+static bool check_ids(const struct tokenize *o, const int32_t *ids, size_t n, enum err_code fault,
                       struct err *e)
 {
+    int32_t size = mk_tokenizer_size(o->tokenizer);
     for (size_t i = 0; i < n; i++)
-        if (ids[i] < 0 || ids[i] >= tokenizer_vocab_size(t))
+        if (ids[i] < 0 || ids[i] >= size)
             return err_set(e, fault, "token id %d is outside the vocabulary: expected 0 to %d", (int)ids[i],
-                           (int)tokenizer_vocab_size(t) - 1);
+                           (int)size - 1);
     return true;
 }
 
-static bool decode_once(const struct tokenizer *t, const struct tokenize *o, struct err *e)
+static bool decode_once(const struct tokenize *o, struct err *e)
 {
     int32_t *ids = NULL;
     size_t n = 0;
-    struct buf text;
-    buf_init(&text, TEXT_BYTES_MAX);
+    mk_text *text = NULL;
     const char *list = o->text ? o->text : "@-";
     bool ok = cli_read_ids(list, &ids, &n, e) &&
-              check_ids(t, ids, n, list[0] == '@' ? ERR_FORMAT : ERR_USAGE, e) &&
-              tokenizer_decode(t, ids, n, o->skip_special, &text, e);
+              check_ids(o, ids, n, list[0] == '@' ? ERR_FORMAT : ERR_USAGE, e) &&
+              decode(o, ids, n, o->skip_special, &text, e);
     if (ok) {
-        cli_put_text(text.p ? text.p : "", text.n);
+        const char *p = mk_text_data(text, &n);
+        cli_put_text(p, n);
         putchar('\n');
     }
     free(ids);
-    buf_fini(&text);
+    mk_text_free(text);
     return ok;
 }
 
-static bool line_text(const struct tokenizer *t, const cJSON *item, struct buf *out, struct err *e)
+static bool line_text(const struct tokenize *o, const struct buf *text, struct buf *out, struct err *e)
 {
-    struct ids ids = {0};
-    struct buf text;
-    buf_init(&text, TEXT_BYTES_MAX);
-    json_line_string(&text, item);
-    bool ok = tokenizer_encode(t, text.p, text.n, true, &ids, e);
+    int32_t *ids = NULL;
+    size_t n = 0;
+    bool ok = client_tokenize(o->tokenizer, text->p ? text->p : "", text->n, MK_SPECIAL, &ids, &n, e);
     buf_puts(out, "{\"ids\": [");
-    for (size_t i = 0; i < ids.n; i++)
-        buf_printf(out, "%s%d", i ? ", " : "", (int)ids.p[i]);
+    for (size_t i = 0; i < n; i++)
+        buf_printf(out, "%s%d", i ? ", " : "", (int)ids[i]);
     buf_puts(out, "]}\n");
-    buf_fini(&text);
-    ids_free(&ids);
+    free(ids);
     return ok;
 }
 
-static bool line_ids(const struct tokenizer *t, const struct tokenize *o, const cJSON *list, struct buf *out,
-                     struct err *e)
+static bool line_ids(const struct tokenize *o, const struct json_object *line, struct buf *out, struct err *e)
 {
-    struct ids ids = {0};
-    struct buf text;
-    buf_init(&text, TEXT_BYTES_MAX);
-    bool ok = true;
-    for (const cJSON *id = list->child; id && ok; id = id->next) {
-        ok = cJSON_IsNumber(id) && id->valuedouble >= 0 && id->valuedouble <= INT32_MAX &&
-             id->valuedouble == (double)(int32_t)id->valuedouble;
-        if (ok)
-            ids_push(&ids, (int32_t)id->valuedouble);
-        else
-            err_set(e, ERR_FORMAT, "\"ids\": expected token ids, found something else as number %zu",
-                    ids.n + 1);
+    int32_t *ids = NULL;
+    size_t n = 0;
+    mk_text *text = NULL;
+    bool ok = json_object_ids(line, "ids", &ids, &n, e) && decode(o, ids, n, o->skip_special, &text, e);
+    if (ok) {
+        const char *p = mk_text_data(text, &n);
+        buf_puts(out, "{\"text\": ");
+        json_put_string(out, p, n);
+        buf_puts(out, "}\n");
     }
-    ok = ok && tokenizer_decode(t, ids.p, ids.n, o->skip_special, &text, e);
-    buf_puts(out, "{\"text\": ");
-    json_put_string(out, text.p ? text.p : "", text.n);
-    buf_puts(out, "}\n");
-    buf_fini(&text);
-    ids_free(&ids);
+    free(ids);
+    mk_text_free(text);
     return ok;
 }
 
-static bool answer_line(const struct tokenizer *t, const struct tokenize *o, const char *line, size_t n,
-                        struct buf *out, struct err *e)
+static bool answer_line(void *context, const char *line, size_t n, struct buf *out, struct err *e)
 {
-    cJSON *root = NULL;
-    if (!json_line_parse(&root, line, n, "stdin", e))
-        return false;
-    const cJSON *text = json_get(root, "text"), *ids = json_get(root, "ids");
+    const struct tokenize *o = context;
+    struct json_object *object = NULL;
+    struct buf text;
     bool ok;
-    if (cJSON_IsString(text) && !o->decode)
-        ok = line_text(t, text, out, e);
-    else if (cJSON_IsArray(ids))
-        ok = line_ids(t, o, ids, out, e);
+    if (!json_object_read(&object, line, n, "stdin", e))
+        return false;
+    buf_init(&text, TEXT_BYTES_MAX);
+    if (!o->decode && json_object_text(object, "text", &text))
+        ok = line_text(o, &text, out, e);
+    else if (json_object_has_list(object, "ids"))
+        ok = line_ids(o, object, out, e);
     else
         ok = err_set(e, ERR_FORMAT, "expected an object with %s, found another %s",
                      o->decode ? "\"ids\" (an array)" : "\"text\" (a string) or \"ids\" (an array)",
-                     json_type_name(root));
-    cJSON_Delete(root);
+                     json_object_type(object));
+    buf_fini(&text);
+    json_object_free(object);
     return ok;
 }
 
-/* One object a line in, one out, each at once: the other end may wait for it before it writes the next. */
-static bool answer_lines(struct cli *c, const struct tokenizer *t, const struct tokenize *o, struct err *e)
+static bool open_tokenizer(struct cli *c, const char *path, mk_library **library, mk_tokenizer **t,
+                           struct err *e)
 {
-    char *line = NULL;
-    size_t capacity = 0;
-    struct buf out;
-    buf_init(&out, TEXT_BYTES_MAX);
-    bool ok = true;
-    ssize_t n;
-    for (size_t i_line = 1; ok && (n = getline(&line, &capacity, stdin)) >= 0; i_line++) {
-        while (n > 0 && strchr(" \t\r\n", line[n - 1]))
-            n--;
-        if (n == 0)
-            continue;
-        buf_clear(&out);
-        ok = answer_line(t, o, line, (size_t)n, &out, e);
-        if (ok && out.failed)
-            ok = err_set(e, ERR_LIMIT, "an answer of more than %zu bytes", TEXT_BYTES_MAX);
-        if (!ok) {
-            err_wrap(e, "line %zu", i_line);
-            break;
-        }
-        cli_put_json(out.p, out.n);
-        ok = cli_flush(e) && !log_cancelled(&c->log, e);
-    }
-    if (ok && ferror(stdin))
-        ok = err_set_errno(e, "stdin: can't read");
-    free(line);
-    buf_fini(&out);
-    return ok;
-}
-
-static bool open_tokenizer(struct cli *c, const char *path, struct tokenizer **t, struct err *e)
-{
-    char *folder;
-    if (has_suffix(path, ".json") && path_exists(path))
-        return tokenizer_open(t, path, e);
-    bool ok = cli_tokenizer_folder(&folder, path, "tokenizer.json", e) && tokenizer_open(t, folder, e);
-    if (ok)
-        vocabulary_check_tokenizer(&c->log, folder, *t, vocabulary_of_folder(folder));
+    const mk_tokenizer_options options = {.size = sizeof options, .parts = MK_READ_TOKENIZER};
+    bool is_file = has_suffix(path, ".json") && path_exists(path);
+    char *folder = NULL;
+    mk_error *error = NULL;
+    bool ok = client_open(c, 1, library, e) &&
+              (is_file || cli_tokenizer_folder(&folder, path, "tokenizer.json", e));
+    ok = ok &&
+         client_take(mk_tokenizer_open(t, *library, is_file ? path : folder, &options, &error), &error, e);
     free(folder);
     return ok;
 }
@@ -200,7 +172,8 @@ int cmd_tokenize(struct cli *c, int argc, char **argv)
 {
     struct tokenize o = {0};
     struct err e = {0};
-    struct tokenizer *t = NULL;
+    mk_library *library = NULL;
+    mk_tokenizer *t = NULL;
     const char *positional[2];
     int n_positional = 0;
     bool help = false;
@@ -224,14 +197,16 @@ int cmd_tokenize(struct cli *c, int argc, char **argv)
     ok = ok && (!o.jsonl || !o.text ||
                 err_set(&e, ERR_USAGE, "--jsonl reads stdin, not the argument \"%.100s\"", o.text));
     ok = ok && cli_resolve(c, &positional[0], &e) && cli_source(c, &positional[0], &e) &&
-         open_tokenizer(c, positional[0], &t, &e);
+         open_tokenizer(c, positional[0], &library, &t, &e);
+    o.tokenizer = t;
     if (ok && !o.text)
         cli_say_waiting(c, o.jsonl ? "requests (JSON, one a line)" : o.decode ? "token ids" : "text");
     if (ok)
-        ok = o.jsonl    ? answer_lines(c, t, &o, &e)
-             : o.decode ? decode_once(t, &o, &e)
-                        : encode_once(t, &o, &e);
+        ok = o.jsonl    ? json_lines_answer(c, answer_line, &o, &e)
+             : o.decode ? decode_once(&o, &e)
+                        : encode_once(&o, &e);
     ok = ok && cli_flush(&e);
-    tokenizer_free(t);
+    mk_tokenizer_close(t);
+    mk_library_close(library);
     return ok ? 0 : cli_fail(c, &e, NULL);
 }

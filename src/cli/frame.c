@@ -4,6 +4,7 @@
 #include "base/cpu.h"
 #include "base/file.h"
 #include "cli/frame.h"
+#include "format/checkpoint_source.h"
 
 #ifndef CLI_COMMANDS_FILE
 #define CLI_COMMANDS_FILE "cli/commands.def"

@@ -18,6 +18,7 @@
 
 /* Writable globals, since a signal handler can't be given anything. */
 static atomic_int cancel_requested;
+static mk_cancel *cancel;
 static atomic_flag is_ending = ATOMIC_FLAG_INIT;
 static bool stderr_is_terminal;
 
@@ -26,6 +27,7 @@ static void on_stop_signal(int signal_number)
     if (cancel_requested)
         _exit(err_exit_status(ERR_CANCELLED));
     cancel_requested = signal_number;
+    mk_cancel_set(cancel);
 }
 
 /* Appends as much of text as there is room for. */
@@ -90,11 +92,17 @@ _Noreturn void mem_exhausted(size_t bytes)
 
 int main(int argc, char **argv)
 {
+    cancel = mk_cancel_new();
     set_signals();
     struct cli c = {
         .program = "milkit",
         .command = NULL,
         .log = {.stream = stderr, .level = LOG_INFO, .cancel = &cancel_requested, .hint_text = cli_hint_text},
-        .stop_signal = &cancel_requested};
-    return cli_main(&c, argc, argv);
+        .stop_signal = &cancel_requested,
+        .cancel = cancel};
+    int status = cli_main(&c, argc, argv);
+    signal(SIGINT, SIG_IGN);
+    signal(SIGTERM, SIG_IGN);
+    mk_cancel_free(cancel);
+    return status;
 }

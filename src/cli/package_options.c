@@ -3,30 +3,12 @@
 #include "cli/package_options.h"
 #include "runtime/vocabulary.h"
 
-bool package_parse(struct cli *c, int argc, char **argv, const struct cli_option *options, int n_options,
-                   const char *synopsis, struct package_options *p, int *status)
-{
-    const char *positional[1];
-    int n_positional = 0;
-    bool help = false;
-    struct err e = {0};
-    bool ok = cli_parse(c, argc, argv, options, n_options, positional, 1, &n_positional, synopsis, &help, &e);
-    if (ok && n_positional)
-        p->path = positional[0];
-    *status = ok ? 0 : cli_fail(c, &e, NULL);
-    return ok && !help;
-}
-
 bool package_precision(const char *name, enum model_precision *out, struct err *e)
 {
-    static const char *const names[] = {"default", "fp32", "fp16"};
-    *out = PRECISION_DEFAULT;
-    for (int i = 0; name && i < 3; i++)
-        if (strcmp(name, names[i]) == 0) {
-            *out = (enum model_precision)i;
-            return true;
-        }
-    return !name || err_set(e, ERR_USAGE, "--precision: expected default, fp32 or fp16, found '%s'", name);
+    int number;
+    bool ok = package_precision_number(name, &number, e);
+    *out = (enum model_precision)number;
+    return ok;
 }
 
 bool package_options_open(struct cli *c, const struct package_options *o, struct model **out, struct err *e)
@@ -35,44 +17,19 @@ bool package_options_open(struct cli *c, const struct package_options *o, struct
                                     .watch_layers = o->watch_layers,
                                     .other_form = o->other_form,
                                     .log = o->log ? o->log : &c->log};
-    const char *path = o->path;
+    const char *path;
+    int precision;
     *out = NULL;
-    if (!package_precision(o->precision, &options.precision, e))
+    if (!package_options_check(c, o, &path, &precision, e))
         return false;
-    if (o->n_threads < 0 || o->n_threads > 1024)
-        return err_set(e, ERR_USAGE, "--threads: expected 1 to 1024, found %lld", (long long)o->n_threads);
-    if (!path)
-        return err_set(e, ERR_USAGE, "expected a package folder");
-    if (!cli_resolve(c, &path, e) || !model_open(out, path, &options, e))
+    options.precision = (enum model_precision)precision;
+    if (!model_open(out, path, &options, e))
         return false;
     const struct model *m = *out;
     log_debug(&c->log, "%s: context %lld, batch %lld, %d chunks; %s kernels, %d threads, precision %s",
               m->package->path, (long long)m->context_length, (long long)m->batch_size, m->n_chunks,
               m->device, pool_threads(m->pool), o->precision ? o->precision : "default");
     return true;
-}
-
-bool package_check_ids(const struct model *m, const int32_t *ids, size_t n, struct err *e)
-{
-    for (size_t i = 0; i < n; i++)
-        if (ids[i] < 0 || ids[i] >= m->vocab_size)
-            return err_set(e, ERR_USAGE, "token %zu: expected an id below %lld (the vocabulary), found %d", i,
-                           (long long)m->vocab_size, ids[i]);
-    return true;
-}
-
-bool package_read_ids(const struct model *m, const char *text, struct ids *out, struct err *e)
-{
-    if (!cli_read_ids(text, &out->p, &out->n, e))
-        return false;
-    out->capacity = out->n;
-    if (package_check_ids(m, out->p, out->n, e))
-        return true;
-    if (text[0] == '@') {
-        err_wrap(e, "%s", text + 1);
-        e->code = ERR_FORMAT;
-    }
-    return false;
 }
 
 bool package_encode(const struct model *m, const struct tokenizer *t, const char *text, size_t bytes,
@@ -88,5 +45,31 @@ bool package_open_tokenizer(struct cli *c, struct model *m, struct tokenizer **o
     package_add_tokenizer_eos(m->package, *out);
     vocabulary_check_tokenizer(&c->log, m->package->path, *out, m->vocab_size);
     vocabulary_check_stops(&c->log, m->package, m->vocab_size);
+    return true;
+}
+
+struct encoder {
+    const struct model *model;
+    const struct tokenizer *tokenizer;
+};
+
+static bool encode_prompt(void *context, const char *text, size_t bytes, int32_t **ids, size_t *n,
+                          struct err *e)
+{
+    const struct encoder *x = context;
+    struct ids out = {0};
+    bool ok = package_encode(x->model, x->tokenizer, text, bytes, &out, e);
+    *ids = out.p;
+    *n = out.n;
+    return ok;
+}
+
+bool package_read_prompt(const struct model *m, const struct tokenizer *t, const struct prompt_options *o,
+                         struct ids *out, struct err *e)
+{
+    struct encoder x = {m, t};
+    if (!prompt_read(&out->p, &out->n, o, m->vocab_size, encode_prompt, &x, e))
+        return false;
+    out->capacity = out->n;
     return true;
 }

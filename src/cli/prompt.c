@@ -24,24 +24,30 @@ bool prompt_read_text(char **text, size_t *bytes, const char *path, bool keep_ne
     return true;
 }
 
-bool prompt_read(struct ids *out, const struct prompt_options *o, const struct model *m,
-                 const struct tokenizer *t, struct err *e)
+bool prompt_read(int32_t **ids, size_t *n, const struct prompt_options *o, int64_t vocab_size,
+                 prompt_encode_fn encode, void *context, struct err *e)
 {
     const char *path = o->file ? o->file : o->text && strcmp(o->text, "-") == 0 ? "-" : NULL;
     char *text = NULL;
     size_t bytes = 0;
     bool ok;
+    *ids = NULL;
+    *n = 0;
     if (o->tokens)
-        return package_read_ids(m, o->tokens, out, e);
+        return cli_read_vocabulary_ids(o->tokens, vocab_size, ids, n, e);
     if (path)
         ok = prompt_read_text(&text, &bytes, path, o->keep_newline, PROMPT_BYTES_MAX, e) &&
-             package_encode(m, t, text, bytes, out, e);
+             encode(context, text, bytes, ids, n, e);
     else
-        ok = package_encode(m, t, o->text, strlen(o->text), out, e);
+        ok = encode(context, o->text, strlen(o->text), ids, n, e);
     free(text);
-    if (ok && out->n == 0)
+    if (ok && *n == 0)
         ok = path ? err_set(e, ERR_FORMAT, "%s: empty, expected a prompt",
                             strcmp(path, "-") == 0 ? "stdin" : path)
                   : err_set(e, ERR_USAGE, "the prompt is empty: there is nothing to continue");
+    if (!ok) {
+        free(*ids);
+        *ids = NULL;
+    }
     return ok;
 }

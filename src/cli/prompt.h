@@ -3,7 +3,7 @@
 #ifndef MILKIT_CLI_PROMPT_H
 #define MILKIT_CLI_PROMPT_H
 
-#include "cli/package_options.h"
+#include "cli/cli.h"
 
 struct prompt_options {
     const char *text;   /* "-": stdin */
@@ -27,8 +27,12 @@ int prompt_count(const struct prompt_options *o);
  * and a model would take it for the end of a paragraph. A heap string. */
 bool prompt_read_text(char **text, size_t *bytes, const char *path, bool keep_newline, size_t max_bytes,
                       struct err *e) MUST_CHECK;
-/* The ids of the one that was given. Nothing in it: ERR_USAGE, or ERR_FORMAT for a file. t may be NULL with tokens. */
-bool prompt_read(struct ids *out, const struct prompt_options *o, const struct model *m,
-                 const struct tokenizer *t, struct err *e) MUST_CHECK;
+/* Text to ids on the heap, with the post-processor's tokens. */
+typedef bool (*prompt_encode_fn)(void *context, const char *text, size_t bytes, int32_t **ids, size_t *n,
+                                 struct err *e);
+/* The ids of the one that was given, on the heap. Nothing in it: ERR_USAGE, or ERR_FORMAT for a file. encode is not called
+ * with tokens, which must be below vocab_size. */
+bool prompt_read(int32_t **ids, size_t *n, const struct prompt_options *o, int64_t vocab_size,
+                 prompt_encode_fn encode, void *context, struct err *e) MUST_CHECK;
 
 #endif

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include "base/file.h"
+#include "cli/client.h"
 
 /* Whether the file can be made at the end: missing folders are, so the nearest one that is there tells. */
 static bool check_place(const char *path, struct err *e)
@@ -20,16 +21,24 @@ static bool check_place(const char *path, struct err *e)
     return ok || err_wrap(e, "--prompt-cache");
 }
 
-bool prompt_cache_load(struct prompt_cache *p, struct session *s, struct log *log, struct err *e)
+static size_t n_tokens(const mk_session *s)
 {
+    size_t n;
+    (void)mk_session_tokens(s, &n);
+    return n;
+}
+
+bool prompt_cache_load(struct prompt_cache *p, mk_session *s, struct log *log, struct err *e)
+{
+    mk_error *error = NULL;
     if (!p->path)
         return !p->read_only ||
                err_set(e, ERR_USAGE, "--prompt-cache-ro: expected --prompt-cache FILE beside it");
     bool exists = path_exists(p->path);
-    if (exists && !session_load(s, p->path, e))
+    if (exists && !client_take(mk_session_load(s, p->path, &error), &error, e))
         return err_wrap(e, "--prompt-cache");
     if (exists)
-        log_debug(log, "%s: a state of %lld tokens", p->path, (long long)session_position(s));
+        log_debug(log, "%s: a state of %zu tokens", p->path, n_tokens(s));
     else if (p->read_only)
         log_warn(log, "%s: no such file, so nothing is known of the prompt", p->path);
     if (!p->read_only && !exists && !check_place(p->path, e))
@@ -38,11 +47,13 @@ bool prompt_cache_load(struct prompt_cache *p, struct session *s, struct log *lo
     return true;
 }
 
-bool prompt_cache_finish(const struct prompt_cache *p, struct session *s, struct log *log, bool ok,
-                         struct err *e)
+bool prompt_cache_finish(const struct prompt_cache *p, mk_session *s, struct log *log, bool ok, struct err *e)
 {
     struct err problem = {0};
-    if (!p->is_open || !s || session_position(s) == 0 || session_save(s, p->path, &problem))
+    mk_error *error = NULL;
+    if (!p->is_open || !s || n_tokens(s) == 0)
+        return ok;
+    if (client_take(mk_session_save(s, p->path, &error), &error, &problem))
         return ok;
     (void)err_wrap(&problem, "--prompt-cache");
     if (ok)

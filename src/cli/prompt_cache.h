@@ -3,7 +3,6 @@
 #define MILKIT_CLI_PROMPT_CACHE_H
 
 #include "cli/cli.h"
-#include "runtime/session.h"
 
 struct prompt_cache {
     const char *path; /* NULL: none */
@@ -19,11 +18,11 @@ struct prompt_cache {
 
 /* Fills a new session from the file; a file that is not there yet leaves it as it is. A file that can't be used, or a
  * folder that can't be written, is an error: nothing is replaced that this program did not write for this package. */
-bool prompt_cache_load(struct prompt_cache *p, struct session *s, struct log *log, struct err *e) MUST_CHECK;
+bool prompt_cache_load(struct prompt_cache *p, mk_session *s, struct log *log, struct err *e) MUST_CHECK;
 /* Writes the file after any end of a command that leaves a session: done, interrupted or failed. ok, e: that end. A file
  * that can't be written fails a command that has not failed, else it is a warning; the result is the new end. s may be
  * NULL; nothing to do without a successful load. */
-bool prompt_cache_finish(const struct prompt_cache *p, struct session *s, struct log *log, bool ok,
+bool prompt_cache_finish(const struct prompt_cache *p, mk_session *s, struct log *log, bool ok,
                          struct err *e) MUST_CHECK;
 
 #endif

@@ -74,6 +74,14 @@ const char *generate_end_name(enum generate_end end)
     return names[end];
 }
 
+static bool is_end(const struct generate *g, int32_t id)
+{
+    for (size_t i = 0; i < g->n_stops; i++)
+        if (g->stops[i] == id)
+            return true;
+    return !g->ignore_eos && package_is_eos(g->model->package, id);
+}
+
 bool generate_tokens(const struct generate *g, struct ids *ids, int64_t *n_generated, enum generate_end *end,
                      struct err *e)
 {
@@ -89,7 +97,7 @@ bool generate_tokens(const struct generate *g, struct ids *ids, int64_t *n_gener
                        (long long)session_position(g->session), (long long)g->model->vocab_size),
                    err_set_hint(e, HINT_CHECK_LAYERS);
         int32_t id = sampler_pick(g->sampler, session_logits(g->session), ids->p, ids->n);
-        if (!g->ignore_eos && package_is_eos(g->model->package, id)) {
+        if (is_end(g, id)) {
             *end = GENERATE_STOP;
             break;
         }

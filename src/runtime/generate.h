@@ -44,6 +44,8 @@ struct generate {
     struct sampler *sampler;
     int64_t limit; /* tokens to generate */
     bool ignore_eos;
+    const int32_t *stops; /* [n_stops] more ids that end, whatever ignore_eos says */
+    size_t n_stops;
     struct log *log; /* its cancel flag ends the loop */
     generate_token_fn on_token;
     void *context;

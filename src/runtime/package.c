@@ -462,11 +462,6 @@ void package_add_tokenizer_eos(struct package *p, const struct tokenizer *t)
     }
 }
 
-void package_add_stop(struct package *p, int32_t id)
-{
-    add_eos(p, id);
-}
-
 bool package_is_eos(const struct package *p, int32_t id)
 {
     for (int i = 0; i < p->n_eos; i++)

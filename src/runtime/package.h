@@ -30,8 +30,6 @@ bool package_open(struct package **out, const char *path, struct err *e) MUST_CH
 void package_close(struct package *p); /* accepts NULL */
 /* The tokenizer of the package; ERR_FORMAT when it has none (packages without text). */
 bool package_tokenizer(const struct package *p, struct tokenizer **out, struct err *e) MUST_CHECK;
-/* Adds a stop id; one that is there already changes nothing. */
-void package_add_stop(struct package *p, int32_t id);
 /* Adds the id of the tokenizer's own eos_token (tokenizer_config.json, special_tokens_map.json) to the stop ids. */
 void package_add_tokenizer_eos(struct package *p, const struct tokenizer *t);
 /* How the models are stored: "mlmodelc", "mlpackage" or "mixed". */

@@ -87,6 +87,28 @@ done < <(sed -n '/^| folder | job | may include |/,/^$/p' docs/architecture.md |
 for folder in "${!may[@]}"; do
     [ -n "${rows[$folder]+known}" ] || report "docs/architecture.md: no row for the folder $folder"
 done
+# Files of cli that are clients of the library (the paragraph below the table), with the headers of cli that they include.
+declare -A seen=()
+check_client() { # FILE CLIENT
+    local file=$1 name
+    [ -z "${seen[$file]+known}" ] || return 0
+    seen[$file]=1
+    if [ ! -f "$file" ]; then
+        [ ! -f src/cli/main.c ] || report "docs/architecture.md: a client $file, which is not there"
+        return 0
+    fi
+    while IFS= read -r name; do
+        case $name in
+        milkit.h | base/* | cli/*.def) ;;
+        cli/*.h) check_client "src/$name" "$2" ;;
+        *) report "$file: \"$name\": $2 is a client of the library: milkit.h, cli and base alone" ;;
+        esac
+    done < <(grep -oE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"[^"]*"' "$file" | sed -E 's/.*"(.*)"/\1/')
+}
+while IFS= read -r name; do
+    check_client "src/cli/$name" "$name"
+done < <(sed -n '/^like any other program/,/^$/p' docs/architecture.md | grep -oE '`[a-z_]+\.c`' | tr -d '`')
+
 if [ "$n_files" = 0 ]; then
     report "no source files found"
 fi

@@ -92,12 +92,13 @@ static void test_text(void **state)
     int32_t ids[64];
     size_t n, bytes;
     mk_text *back;
-    FAILS(mk_tokenize(package, text, strlen(text), 0, ids, 1, &n, e), MK_LIMIT, "do not fit");
+    FAILS(mk_tokenize(mk_package_tokenizer(package), text, strlen(text), 0, ids, 1, &n, e), MK_LIMIT,
+          "do not fit");
     assert_true(n > 1 && n < 64);
     size_t needed = n;
-    OK(mk_tokenize(package, text, strlen(text), 0, ids, 64, &n, e));
+    OK(mk_tokenize(mk_package_tokenizer(package), text, strlen(text), 0, ids, 64, &n, e));
     assert_int_equal(n, needed);
-    OK(mk_detokenize(package, ids, n, 0, &back, e));
+    OK(mk_detokenize(mk_package_tokenizer(package), ids, n, 0, &back, e));
     assert_string_equal(mk_text_data(back, &bytes), text);
     assert_int_equal(bytes, strlen(text));
     mk_text_free(back);
@@ -105,7 +106,7 @@ static void test_text(void **state)
     mk_decoder *d;
     char joined[256] = "";
     const char *piece;
-    OK(mk_decoder_new(&d, package, 0, e));
+    OK(mk_decoder_new(&d, mk_package_tokenizer(package), 0, e));
     for (size_t i = 0; i < n; i++) {
         OK(mk_decoder_add(d, ids[i], &piece, &bytes, e));
         assert_int_equal(strlen(piece), bytes);
@@ -115,7 +116,7 @@ static void test_text(void **state)
     strncat(joined, piece, sizeof joined - strlen(joined) - 1);
     assert_string_equal(joined, text);
     mk_decoder_free(d);
-    FAILS(mk_tokenize(package, text, 2, 8, ids, 64, &n, e), MK_USAGE, "flags");
+    FAILS(mk_tokenize(mk_package_tokenizer(package), text, 2, 8, ids, 64, &n, e), MK_USAGE, "flags");
 }
 
 static void note_part(void *context, int32_t part, const char *text, size_t n, const char *name)
@@ -129,8 +130,11 @@ static void test_template(void **state)
     (void)state;
     mk_text *t;
     size_t n_text, n_ids;
-    OK(mk_template(package, "[{\"role\": \"user\", \"content\": \"hi\"}]", NULL,
-                   "{\"add_generation_prompt\": true}", &t, e));
+    const mk_tokenizer *tokenizer = mk_package_tokenizer(package);
+    mk_template_request r = {.size = sizeof r,
+                             .messages = "[{\"role\": \"user\", \"content\": \"hi\"}]",
+                             .options = "{\"add_generation_prompt\": true}"};
+    OK(mk_template(tokenizer, &r, &t, e));
     const char *text = mk_text_data(t, &n_text);
     assert_non_null(strstr(text, "hi"));
     mk_text_ids(t, &n_ids);
@@ -138,7 +142,7 @@ static void test_template(void **state)
     mk_parser *parser;
     struct buf parts;
     buf_init(&parts, 4096);
-    OK(mk_parser_new(&parser, package, text, NULL, note_part, &parts, e));
+    OK(mk_parser_new(&parser, mk_package_tokenizer(package), text, NULL, note_part, &parts, e));
     static const char *const pieces[] = {"a <tool_call>{\"name\": \"f\", \"argum",
                                          "ents\": {\"x\": 1}}</tool_call>"};
     for (int i = 0; i < 2; i++)
@@ -148,7 +152,14 @@ static void test_template(void **state)
     mk_parser_free(parser);
     buf_fini(&parts);
     mk_text_free(t);
-    FAILS(mk_template(package, "[{", NULL, NULL, &t, e), MK_FORMAT, NULL);
+    r.messages = "[{";
+    FAILS(mk_template(tokenizer, &r, &t, e), MK_FORMAT, NULL);
+    assert_null(t);
+    r.messages = "{\"no\": 1}";
+    r.where = "line 7";
+    FAILS(mk_template(tokenizer, &r, &t, e), MK_FORMAT, "line 7: expected \"messages\"");
+    r.messages = NULL;
+    FAILS(mk_template(tokenizer, &r, &t, e), MK_USAGE, "messages");
 }
 
 static void test_sampler(void **state)
@@ -204,6 +215,12 @@ static void expected_ids(const int32_t *prompt, size_t n, int32_t *out, size_t n
     model_close(m);
 }
 
+static const mk_generate *limited(mk_generate *what, int64_t limit)
+{
+    what->limit = limit;
+    return what;
+}
+
 static void test_session(void **state)
 {
     (void)state;
@@ -219,20 +236,21 @@ static void test_session(void **state)
     OK(mk_session_new(&s, package, e));
     assert_null(mk_session_logits(s));
     struct taken taken = {.n = 0};
-    FAILS(mk_session_generate(s, sampler, 3, take, &taken, NULL, &n, &end, e), MK_USAGE, "no logits");
+    mk_generate what = {.size = sizeof what, .fn = take, .context = &taken};
+    FAILS(mk_session_generate(s, sampler, limited(&what, 3), NULL, &n, &end, e), MK_USAGE, "no logits");
     OK(mk_session_sync(s, prompt, N_PROMPT, NULL, &reused, e));
     assert_int_equal(reused, 0);
-    OK(mk_session_generate(s, sampler, 5, take, &taken, NULL, &n, &end, e));
+    OK(mk_session_generate(s, sampler, limited(&what, 5), NULL, &n, &end, e));
     assert_int_equal(n, 5);
     assert_int_equal(end, MK_END_LENGTH);
     /* It goes on where it stopped, and stops where it is told to. */
     taken.stop_after = 8;
-    OK(mk_session_generate(s, sampler, -1, take, &taken, NULL, &n, &end, e));
+    OK(mk_session_generate(s, sampler, limited(&what, 0), NULL, &n, &end, e));
     assert_int_equal(n, 3);
     assert_int_equal(end, MK_END_CALLER);
     taken.cancel = s;
     taken.stop_after = 10;
-    FAILS(mk_session_generate(s, sampler, -1, take, &taken, NULL, &n, &end, e), MK_CANCELLED, NULL);
+    FAILS(mk_session_generate(s, sampler, limited(&what, 0), NULL, &n, &end, e), MK_CANCELLED, NULL);
     assert_int_equal(n, 2);
     assert_memory_equal(taken.ids, expected, taken.n * sizeof expected[0]);
     /* The same prefix is not computed again; and a cancel that came before a call does not stop it. */

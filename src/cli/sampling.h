@@ -1,10 +1,26 @@
 /* The sampling options of the commands that generate text. */
-#ifndef MILKIT_CLI_GENERATE_H
-#define MILKIT_CLI_GENERATE_H
+#ifndef MILKIT_CLI_SAMPLING_H
+#define MILKIT_CLI_SAMPLING_H
 
+#include "base/buf.h"
 #include "cli/cli.h"
-#include "runtime/generate.h"
 
+/* Of options that were not given: the package's recommendation holds, or greedy where it has none. */
+#define SAMPLING_NOT_GIVEN (-1e300)
+#define SAMPLING_NOT_GIVEN_INT INT64_MIN
+
+struct sampling {
+    bool greedy;
+    double temperature, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;
+    int64_t top_k, repeat_last_n;
+    int64_t seed; /* negative: another one each time */
+};
+#define SAMPLING_INIT                                                                                        \
+    {                                                                                                        \
+        .temperature = SAMPLING_NOT_GIVEN, .top_p = SAMPLING_NOT_GIVEN, .min_p = SAMPLING_NOT_GIVEN,         \
+        .repeat_penalty = SAMPLING_NOT_GIVEN, .presence_penalty = SAMPLING_NOT_GIVEN,                        \
+        .frequency_penalty = SAMPLING_NOT_GIVEN, .top_k = SAMPLING_NOT_GIVEN_INT, .seed = -1                 \
+    }
 /* Rows for a command's option table. */
 #define SAMPLING_OPTION_ROWS(s)                                                                              \
     {"--greedy", CLI_FLAG, &(s).greedy, NULL, "always the most likely token (behind the penalties)"},        \
@@ -24,5 +40,8 @@
     {                                                                                                        \
         "-s,--seed", CLI_INT, &(s).seed, "N", "seed of the random choices"                                   \
     }
+
+/* Appends the settings of mk_sampler_new, an object. ERR_USAGE for what JSON has no number for. */
+bool sampling_put(const struct sampling *s, struct buf *out, struct err *e) MUST_CHECK;
 
 #endif
