@@ -187,8 +187,8 @@ typedef struct {
         parts; /* MK_READ_..: these must be there. 0: the tokenizer must, templates are read where there are some */
 } mk_tokenizer_options;
 
-/* path: a package, a checkpoint or any folder with a tokenizer.json, or that file. No model is opened. MK_FORMAT: something is missing
- * or damaged. */
+/* path: a package, a checkpoint or any folder with a tokenizer.json, or that file. No model is opened. MK_FAILED: something is not
+ * there; MK_FORMAT: something is damaged, or there are no templates. */
 MK_API mk_status mk_tokenizer_open(mk_tokenizer **out, mk_library *library, const char *path,
                                    const mk_tokenizer_options *options, mk_error **e);
 MK_API void mk_tokenizer_close(mk_tokenizer *t);

@@ -91,6 +91,9 @@ for plus in "" ++; do
     cmp out.txt expected.txt || fail "minimal$plus and milkit run say different things"
     "./predict$plus" package/qwen_lm_head_lut6.mlmodelc >out.txt 2>err.txt || fail "predict$plus: $(tail -1 err.txt)"
     grep -q '^logits1: 1 1 ' out.txt || fail "predict$plus: $(cat out.txt)"
+    printf 'But, beloved\nAnd it came\n' | "./chat$plus" package "Be brief" >out.txt 2>err.txt || fail "chat$plus: $(tail -1 err.txt)"
+    [ "$(grep -c '^\[.*: [0-9]* tokens, [0-9]* of the prompt' out.txt)" -eq 2 ] || fail "chat$plus: $(cat out.txt)"
+    [ "$(sed -n 's/^\[.* tokens, \([0-9]*\) of.*/\1/p' out.txt | sed -n 2p)" -gt 0 ] || fail "chat$plus: nothing is known in the second turn"
     "./minimal$plus" nowhere x >out.txt 2>err.txt && fail "minimal$plus nowhere: no error"
     grep -q nowhere err.txt || fail "minimal$plus nowhere: $(cat err.txt)"
 done
