@@ -523,11 +523,19 @@ MK_API void mk_result_free(mk_result *r);
 
 /* Each takes its options as a JSON object, or NULL. An unknown key is MK_USAGE. */
 
-/* Keys are long options of the command of this name without dashes: "context", "batch", "split-head", "gdn-chunk", "threads"
- * (numbers), "chunks" (a number or "auto"), "prefix", "format", "lut-embeddings", "lut-ffn", "lut-head", "lut-method",
- * "quant-embeddings", "quant-ffn", "quant-head", "only", "report" (a file) (strings), "force", "resume", "anemll-rotate",
- * "exact-norms", "exact-topk" (true or false). The command runs some tokens of what it has written; this function does not: mk_package_open and
- * a session do. *report (unless NULL): a JSON object. */
+/* A Hugging Face checkpoint (a folder) or a GGUF file to a package. Keys, with what the command's option of the same name takes:
+ *   "context" (positions of the caches, 512), "batch" (tokens of a prefill call, 64), "split-head" (parts of the head, by the family), "gdn-chunk",
+ *   "threads" (the library's): numbers; "chunks" (1): a number or "auto";
+ *   "prefix" (of file names), "format" ("both", "mlmodelc", "mlpackage"; "safetensors": a GGUF file as a checkpoint), "only" (parts: "embeddings", "ffn", "chunk:N", "head", "meta");
+ *   "lut-embeddings", "lut-ffn", "lut-head" ("bits" or "bits,group"), "lut-method" ("kmeans", "exact"), "lut-ffn-mixed" (a mean of bits, a number),
+ *   "calibration" (a text file for it, or "@" and a file of token ids);
+ *   "quant-embeddings", "quant-ffn", "quant-head" ("int8", "int8,tensor", "int4,BLOCK"); "report" (a file: what each tensor cost); "config" (a JSON
+ *   file, for GGUF: settings that are missing or wrong there);
+ *   "force" (replace what is there), "resume" (go on with what an interrupted call left), "exact-norms", "exact-topk", "anemll-rotate", "no-verify" (do not run some
+ *   tokens of what was written): true or false.
+ * The output appears when it is whole; a call that fails leaves nothing but finished parts to resume with, and that when it was stopped or the
+ * system refused something. *report (unless NULL): a JSON object, "seconds", "bytes_read", "bytes_written", "parts", "parts_resumed",
+ * "tensors_used", "tensors_left_out", "has_tokenizer". */
 MK_API mk_status mk_convert(mk_library *library, const char *checkpoint, const char *output,
                             const char *options_json, const mk_call *call, mk_text **report, mk_error **e);
 /* .mlpackage to .mlmodelc. "force": replace what is there. */

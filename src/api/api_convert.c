@@ -2,14 +2,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include "api/api_int.h"
-#include "convert/convert.h"
-#include "format/json.h"
+#include "api/conversion.h"
+#include "base/file.h"
+#include "base/id_list.h"
 
 /* One key of the options and where its value goes. */
 struct option {
     const char *key;
-    enum { OPTION_TEXT, OPTION_COUNT, OPTION_COUNT_OR_AUTO, OPTION_FLAG } kind;
-    void *value; /* const char *, int64_t (0: not given; INT64_MAX: "auto"), bool */
+    enum { OPTION_TEXT, OPTION_COUNT, OPTION_FLAG, OPTION_LATER } kind;
+    void *value; /* const char *, int64_t, bool; LATER: NULL */
 };
 
 static bool read_option(const struct option *o, const cJSON *item, struct err *e)
@@ -21,22 +22,17 @@ static bool read_option(const struct option *o, const cJSON *item, struct err *e
             break;
         *(const char **)o->value = item->valuestring;
         return true;
-    case OPTION_COUNT_OR_AUTO:
-        if (cJSON_IsString(item) && strcmp(item->valuestring, "auto") == 0) {
-            *(int64_t *)o->value = INT64_MAX;
-            return true;
-        }
-        /* fall through */
     case OPTION_COUNT:
         if (!cJSON_IsNumber(item) || !(d >= 1 && d <= INT32_MAX) || d != (double)(int64_t)d)
-            return err_set(e, ERR_USAGE, "options: %s: expected a whole number from 1 on%s", o->key,
-                           o->kind == OPTION_COUNT ? "" : " or \"auto\"");
+            return err_set(e, ERR_USAGE, "options: %s: expected a whole number from 1 on", o->key);
         *(int64_t *)o->value = (int64_t)d;
         return true;
     case OPTION_FLAG:
         if (!cJSON_IsBool(item))
             break;
         *(bool *)o->value = cJSON_IsTrue(item);
+        return true;
+    case OPTION_LATER:
         return true;
     }
     return err_set(e, ERR_USAGE, "options: %s: expected %s, found %s", o->key,
@@ -59,61 +55,50 @@ static bool read_options(const cJSON *json, const struct option *options, size_t
     return true;
 }
 
-/* Index of text among names, the first when text is NULL. */
-static bool choose(int *out, const char *key, const char *text, const char *const *names, int n,
-                   struct err *e)
-{
-    *out = 0;
-    for (int i = 0; text && i < n; i++)
-        if (strcmp(text, names[i]) == 0) {
-            *out = i;
-            return true;
-        }
-    return !text || err_set(e, ERR_USAGE, "options: %s: unknown value '%s'", key, text);
-}
-
-struct texts {
-    const char *lut[3], *quant[3], *method, *chunks, *format;
-    int64_t n_threads, n_chunks, split_head, gdn_chunk;
+/* A number that goes on as text. */
+struct number_text {
+    char text[32];
 };
 
-static bool read_quantization(const struct texts *t, struct convert_options *o, struct err *e)
+static bool read_texts(const cJSON *json, struct conversion_words *w, struct number_text *chunks,
+                       struct number_text *mixed, struct err *e)
 {
-    static const char *const lut_keys[] = {"lut-embeddings", "lut-ffn", "lut-head"};
-    static const char *const quant_keys[] = {"quant-embeddings", "quant-ffn", "quant-head"};
-    static const char *const methods[] = {"kmeans", "exact"};
-    struct quant_spec *specs[] = {&o->embeddings, &o->ffn, &o->head};
-    int method;
-    if (!choose(&method, "lut-method", t->method, methods, 2, e))
-        return false;
-    for (int i = 0; i < 3; i++) {
-        struct quant_spec linear = {0};
-        if ((t->lut[i] && !quant_parse_lut(specs[i], lut_keys[i], t->lut[i], e)) ||
-            (t->quant[i] && !quant_parse_linear(&linear, quant_keys[i], t->quant[i], e)))
-            return false;
-        if (linear.kind != QUANT_NONE && specs[i]->kind != QUANT_NONE)
-            return err_set(e, ERR_USAGE, "options: %s and %s: expected one of them", lut_keys[i],
-                           quant_keys[i]);
-        if (linear.kind != QUANT_NONE)
-            *specs[i] = linear;
-        specs[i]->method = method ? QUANT_EXACT : QUANT_KMEANS;
+    const cJSON *given[] = {json_get(json, "chunks"), json_get(json, "lut-ffn-mixed")};
+    const char **words[] = {&w->chunks, &w->lut_ffn_mixed};
+    struct number_text *texts[] = {chunks, mixed};
+    static const char *const keys[] = {"chunks", "lut-ffn-mixed"};
+    for (int i = 0; i < 2; i++) {
+        if (cJSON_IsString(given[i])) {
+            *words[i] = given[i]->valuestring;
+        } else if (cJSON_IsNumber(given[i])) {
+            struct buf b;
+            buf_init(&b, sizeof texts[i]->text - 1);
+            json_put_double(&b, given[i]->valuedouble);
+            snprintf(texts[i]->text, sizeof texts[i]->text, "%s", b.p ? b.p : "");
+            buf_fini(&b);
+            *words[i] = texts[i]->text;
+        } else if (given[i] && !cJSON_IsNull(given[i])) {
+            return err_set(e, ERR_USAGE, "options: %s: expected a number or a string, found %s", keys[i],
+                           json_type_name(given[i]));
+        }
     }
     return true;
 }
 
-static bool finish_options(const struct texts *t, struct convert_options *o, struct err *e)
+/* "@FILE" */
+static bool read_ids(const char *from, int32_t **ids, size_t *n, struct err *e)
 {
-    static const char *const formats[] = {"both", "mlmodelc", "mlpackage"};
-    int format;
-    if (!read_quantization(t, o, e) || !choose(&format, "format", t->format, formats, 3, e))
-        return false;
-    o->format = format == 0 ? CONVERT_BOTH : format == 1 ? CONVERT_MLMODELC : CONVERT_MLPACKAGE;
-    o->chunks_auto = t->n_chunks == INT64_MAX;
-    o->settings.n_chunks = o->chunks_auto ? 0 : (int)t->n_chunks;
-    o->settings.split_lm_head = (int)t->split_head;
-    o->settings.gdn_chunk = (int)t->gdn_chunk;
-    o->n_threads = (int)t->n_threads;
-    return true;
+    char *text = NULL;
+    size_t bytes = 0;
+    bool ok = file_read(&text, &bytes, from + 1, ID_LIST_BYTES_MAX, e) &&
+              id_list_read(text, from + 1, ERR_FORMAT, ids, n, e);
+    free(text);
+    return ok;
+}
+
+static bool read_text(const char *from, char **text, size_t *bytes, size_t max_bytes, struct err *e)
+{
+    return file_read(text, bytes, from, max_bytes, e);
 }
 
 static mk_text *describe(const struct convert_report *r)
@@ -138,50 +123,63 @@ mk_status mk_convert(mk_library *library, const char *checkpoint, const char *ou
     struct err e = {0};
     struct api_log log;
     struct convert_report r = {0};
-    struct texts t = {0};
+    struct conversion_words w = CONVERSION_WORDS_INIT;
+    struct conversion c = {0};
+    struct number_text chunks, mixed;
     cJSON *json = NULL;
     if (report)
         *report = NULL;
     if (!api_log_init(&log, library, call, NULL, error))
         return MK_USAGE;
-    struct convert_options o = {
-        .checkpoint = checkpoint, .output = output, .version = mk_version_string(), .log = &log.log};
-    t.n_threads = pool_threads(library->pool);
+    w.before_names = "options: ";
+    w.checkpoint = checkpoint;
+    w.output = output;
+    w.threads = pool_threads(library->pool);
+    w.read_text = read_text;
+    w.read_ids = read_ids;
     const struct option options[] = {
-        {"context", OPTION_COUNT, &o.settings.context_length},
-        {"batch", OPTION_COUNT, &o.settings.batch_size},
-        {"chunks", OPTION_COUNT_OR_AUTO, &t.n_chunks},
-        {"prefix", OPTION_TEXT, &o.prefix},
-        {"split-head", OPTION_COUNT, &t.split_head},
-        {"format", OPTION_TEXT, &t.format},
-        {"threads", OPTION_COUNT, &t.n_threads},
-        {"force", OPTION_FLAG, &o.replace},
-        {"gdn-chunk", OPTION_COUNT, &t.gdn_chunk},
-        {"lut-embeddings", OPTION_TEXT, &t.lut[0]},
-        {"lut-ffn", OPTION_TEXT, &t.lut[1]},
-        {"lut-head", OPTION_TEXT, &t.lut[2]},
-        {"lut-method", OPTION_TEXT, &t.method},
-        {"quant-embeddings", OPTION_TEXT, &t.quant[0]},
-        {"quant-ffn", OPTION_TEXT, &t.quant[1]},
-        {"quant-head", OPTION_TEXT, &t.quant[2]},
-        {"anemll-rotate", OPTION_FLAG, &o.settings.anemll_rotate},
-        {"exact-norms", OPTION_FLAG, &o.settings.exact_norms},
-        {"exact-topk", OPTION_FLAG, &o.settings.exact_topk},
-        {"only", OPTION_TEXT, &o.only},
-        {"resume", OPTION_FLAG, &o.resume},
-        {"report", OPTION_TEXT, &o.report_path},
+        {"context", OPTION_COUNT, &w.context},
+        {"batch", OPTION_COUNT, &w.batch},
+        {"chunks", OPTION_LATER, NULL},
+        {"prefix", OPTION_TEXT, &w.prefix},
+        {"split-head", OPTION_COUNT, &w.split_head},
+        {"format", OPTION_TEXT, &w.format},
+        {"threads", OPTION_COUNT, &w.threads},
+        {"force", OPTION_FLAG, &w.force},
+        {"gdn-chunk", OPTION_COUNT, &w.gdn_chunk},
+        {"lut-embeddings", OPTION_TEXT, &w.lut[0]},
+        {"lut-ffn", OPTION_TEXT, &w.lut[1]},
+        {"lut-head", OPTION_TEXT, &w.lut[2]},
+        {"lut-method", OPTION_TEXT, &w.lut_method},
+        {"lut-ffn-mixed", OPTION_LATER, NULL},
+        {"calibration", OPTION_TEXT, &w.calibration},
+        {"quant-embeddings", OPTION_TEXT, &w.quant[0]},
+        {"quant-ffn", OPTION_TEXT, &w.quant[1]},
+        {"quant-head", OPTION_TEXT, &w.quant[2]},
+        {"anemll-rotate", OPTION_FLAG, &w.anemll_rotate},
+        {"exact-norms", OPTION_FLAG, &w.exact_norms},
+        {"exact-topk", OPTION_FLAG, &w.exact_topk},
+        {"only", OPTION_TEXT, &w.only},
+        {"no-verify", OPTION_FLAG, &w.no_verify},
+        {"resume", OPTION_FLAG, &w.resume},
+        {"report", OPTION_TEXT, &w.report},
+        {"config", OPTION_TEXT, &w.config},
     };
     bool ok = (!options_json || json_parse(&json, options_json, strlen(options_json), "options", &e)) &&
-              read_options(json, options, sizeof options / sizeof *options, &e) && finish_options(&t, &o, &e);
+              read_options(json, options, sizeof options / sizeof *options, &e) &&
+              read_texts(json, &w, &chunks, &mixed, &e);
     if (!ok)
         e.code = ERR_USAGE; /* the caller's text, not a file */
-    if (ok && o.report_path && strcmp(o.report_path, "-") == 0)
+    ok = ok && conversion_read(&c, &w, &log.log, &e);
+    if (ok && w.report && strcmp(w.report, "-") == 0)
         ok = err_set(&e, ERR_USAGE,
                      "options: report: expected a file, found \"-\": the library does not print");
-    ok = ok && convert_run(&o, &r, &e);
+    c.options.version = mk_version_string();
+    ok = ok && conversion_run(&c, &r, &e);
     if (ok && report)
         *report = describe(&r);
     convert_report_fini(&r);
+    conversion_fini(&c);
     cJSON_Delete(json);
     return api_result(ok, &e, error);
 }

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/file.h"
+#include "base/id_list.h"
 #include "base/terminal.h"
 #include "cli/frame.h"
 #include "cli/habits.h"
@@ -16,8 +17,6 @@
 #include "format/gguf.h"
 #include "format/json.h"
 #include "hub/hub.h"
-
-#define IDS_FILE_MAX ((size_t)64 << 20)
 
 /* ---- options ---- */
 
@@ -500,44 +499,14 @@ bool cli_read_text(const char *path, char **text, size_t *bytes, size_t max_byte
 
 bool cli_read_ids(const char *text, int32_t **ids, size_t *n, struct err *e)
 {
-    static const char separators[] = ", \t\r\n";
     char *file_text = NULL;
-    size_t bytes = 0, capacity = 0, count = 0;
-    int32_t *list = NULL;
-    bool ok = false;
-    const char *where = "token ids";
-    enum err_code fault = text[0] == '@' ? ERR_FORMAT : ERR_USAGE;
+    size_t bytes = 0;
     *ids = NULL;
     *n = 0;
-    if (text[0] == '@') {
-        where = text + 1;
-        if (!cli_read_text(where, &file_text, &bytes, IDS_FILE_MAX, e))
-            return false;
-        text = file_text;
-    }
-    for (const char *p = text + strspn(text, separators); *p; p += strspn(p, separators)) {
-        char *end = NULL;
-        errno = 0;
-        long v = strtol(p, &end, 10);
-        if (end == p || (*end && !strchr(separators, *end)) || errno == ERANGE || v < 0 || v > INT32_MAX) {
-            err_set(e, fault, "%s: expected token ids separated by commas, found '%.*s' as number %zu", where,
-                    (int)strcspn(p, separators), p, count + 1);
-            goto out;
-        }
-        list = mem_grow(list, count, &capacity, sizeof *list);
-        list[count++] = (int32_t)v;
-        p = end;
-    }
-    if (count == 0) {
-        err_set(e, fault, "%s: no token id in it", where);
-        goto out;
-    }
-    *ids = list;
-    *n = count;
-    list = NULL;
-    ok = true;
-out:
-    free(list);
+    if (text[0] != '@')
+        return id_list_read(text, "token ids", ERR_USAGE, ids, n, e);
+    bool ok = cli_read_text(text + 1, &file_text, &bytes, ID_LIST_BYTES_MAX, e) &&
+              id_list_read(file_text, text + 1, ERR_FORMAT, ids, n, e);
     free(file_text);
     return ok;
 }

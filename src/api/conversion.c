@@ -1,0 +1,211 @@
+/* Words of options to a conversion. */
+#include "api/conversion.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "convert/plain.h"
+#include "runtime/vocabulary.h"
+
+#define THREADS_MAX 1024
+
+/* The name of an option in messages. */
+struct name {
+    char text[64];
+};
+
+static struct name name_of(const struct conversion_words *w, const char *key)
+{
+    struct name n;
+    snprintf(n.text, sizeof n.text, "%s%s", w->before_names, key);
+    return n;
+}
+
+static bool read_method(const struct conversion_words *w, enum quant_method *method, struct err *e)
+{
+    const char *text = w->lut_method;
+    struct name name = name_of(w, "lut-method");
+    *method = QUANT_KMEANS;
+    if (text && strcmp(text, "exact") == 0)
+        *method = QUANT_EXACT;
+    else if (text && strcmp(text, "fisher") == 0)
+        return err_set(e, ERR_UNSUPPORTED, "%s fisher: not supported yet: kmeans or exact", name.text);
+    else if (text && strcmp(text, "kmeans") != 0)
+        return err_set(e, ERR_USAGE, "%s: expected kmeans or exact, found '%s'", name.text, text);
+    return true;
+}
+
+static bool read_widths(const struct conversion_words *w, struct convert_options *o, struct err *e)
+{
+    static const char *const lut_keys[] = {"lut-embeddings", "lut-ffn", "lut-head"};
+    static const char *const quant_keys[] = {"quant-embeddings", "quant-ffn", "quant-head"};
+    struct quant_spec *specs[] = {&o->embeddings, &o->ffn, &o->head};
+    enum quant_method method;
+    if (!read_method(w, &method, e))
+        return false;
+    for (int i = 0; i < 3; i++) {
+        struct name lut = name_of(w, lut_keys[i]), quant = name_of(w, quant_keys[i]);
+        struct quant_spec linear = {0};
+        if (w->lut[i] && !quant_parse_lut(specs[i], lut.text, w->lut[i], e))
+            return false;
+        if (w->quant[i] && !quant_parse_linear(&linear, quant.text, w->quant[i], e))
+            return false;
+        if (linear.kind != QUANT_NONE && specs[i]->kind != QUANT_NONE)
+            return err_set(e, ERR_USAGE, "%s and %s: expected one of them", lut.text, quant.text);
+        if (linear.kind != QUANT_NONE)
+            *specs[i] = linear;
+        specs[i]->method = method;
+    }
+    return true;
+}
+
+/* A mean of bits between the width of lut-ffn and the next. */
+static bool read_mixed(const struct conversion_words *w, struct convert_options *o, struct err *e)
+{
+    struct name mixed = name_of(w, "lut-ffn-mixed"), lut = name_of(w, "lut-ffn");
+    char *end = NULL;
+    int narrow = o->ffn.bits, wide = quant_wider(narrow);
+    bool is_given = w->lut_ffn_mixed && strcmp(w->lut_ffn_mixed, "none") != 0;
+    if (!is_given && w->calibration)
+        return err_set(e, ERR_USAGE, "%s: only %s measures on a text", name_of(w, "calibration").text,
+                       mixed.text);
+    if (!is_given)
+        return true;
+    if (o->ffn.kind != QUANT_LUT)
+        return err_set(e, ERR_USAGE, "%s: needs %s N, the narrower of the two widths", mixed.text, lut.text);
+    if (!wide)
+        return err_set(e, ERR_USAGE, "%s: there is no width above %d bits", mixed.text, narrow);
+    size_t length = strlen(w->lut_ffn_mixed);
+    bool is_number = length > 0 && length < 16 && strspn(w->lut_ffn_mixed, "0123456789.") == length;
+    o->ffn_mean_bits = is_number ? strtod(w->lut_ffn_mixed, &end) : 0;
+    if (!is_number || *end || !(o->ffn_mean_bits >= narrow && o->ffn_mean_bits <= wide))
+        return err_set(e, ERR_USAGE,
+                       "%s: expected a mean of %d to %d bits, the width of %s and the next, found '%s'",
+                       mixed.text, narrow, wide, lut.text, w->lut_ffn_mixed);
+    return true;
+}
+
+/* "auto", or a number that goes the way of the others. */
+static bool read_chunks(const struct conversion_words *w, struct convert_options *o, int64_t *n,
+                        struct err *e)
+{
+    const char *text = w->chunks;
+    char *end;
+    *n = CONVERSION_NOT_GIVEN;
+    o->chunks_auto = text && strcmp(text, "auto") == 0;
+    if (!text || o->chunks_auto)
+        return true;
+    if (text[0] >= '0' && text[0] <= '9' && strlen(text) < 10)
+        *n = strtoll(text, &end, 10);
+    if (*n == CONVERSION_NOT_GIVEN || *end)
+        return err_set(e, ERR_USAGE, "%s: expected a whole number or auto, found '%s'",
+                       name_of(w, "chunks").text, text);
+    return true;
+}
+
+static bool read_format(const struct conversion_words *w, enum convert_format *format, bool *is_plain,
+                        struct err *e)
+{
+    static const struct {
+        const char *name;
+        enum convert_format format;
+    } formats[] = {{"both", CONVERT_BOTH}, {"mlmodelc", CONVERT_MLMODELC}, {"mlpackage", CONVERT_MLPACKAGE}};
+    *format = CONVERT_BOTH;
+    *is_plain = w->format && strcmp(w->format, "safetensors") == 0;
+    if (*is_plain)
+        return true;
+    for (size_t i = 0; w->format && i < sizeof formats / sizeof formats[0]; i++) {
+        if (strcmp(w->format, formats[i].name) == 0) {
+            *format = formats[i].format;
+            return true;
+        }
+    }
+    return !w->format || err_set(e, ERR_USAGE, "%s: expected both, mlmodelc, mlpackage or safetensors, found '%s'",
+                                 name_of(w, "format").text, w->format);
+}
+
+/* What was not given is 0 and becomes the default; a given 0 is wrong, as is what int can't hold. */
+static bool read_number(const struct conversion_words *w, const char *key, int64_t v, int64_t most,
+                        int64_t *out, struct err *e)
+{
+    *out = v == CONVERSION_NOT_GIVEN ? 0 : v;
+    if (v != CONVERSION_NOT_GIVEN && (v < 1 || v > most))
+        return err_set(e, ERR_USAGE, "%s: expected 1 to %lld, found %lld", name_of(w, key).text,
+                       (long long)most, (long long)v);
+    return true;
+}
+
+static bool read_numbers(const struct conversion_words *w, struct convert_options *o, int64_t n_chunks,
+                         struct err *e)
+{
+    int64_t chunks, split, threads, gdn;
+    if (!read_number(w, "context", w->context, INT32_MAX, &o->settings.context_length, e) ||
+        !read_number(w, "batch", w->batch, INT32_MAX, &o->settings.batch_size, e) ||
+        !read_number(w, "chunks", n_chunks, INT32_MAX, &chunks, e) ||
+        !read_number(w, "split-head", w->split_head, INT32_MAX, &split, e) ||
+        !read_number(w, "threads", w->threads, THREADS_MAX, &threads, e) ||
+        !read_number(w, "gdn-chunk", w->gdn_chunk, INT32_MAX, &gdn, e))
+        return false;
+    o->settings.n_chunks = (int)chunks;
+    o->settings.split_lm_head = (int)split;
+    o->settings.gdn_chunk = (int)gdn;
+    o->n_threads = (int)threads;
+    return true;
+}
+
+static void prepare(struct conversion *c, const struct conversion_words *w, struct log *log)
+{
+    struct convert_options *o = &c->options;
+    c->mixed = (struct mixed){.log = log};
+    c->verify = (struct verify_package){.log = log, .n_threads = o->n_threads};
+    if (o->ffn_mean_bits > 0) {
+        c->mixed.calibration = w->calibration;
+        c->mixed.read_text = w->read_text;
+        c->mixed.read_ids = w->read_ids;
+        c->mixed.spec = o->ffn;
+        c->mixed.mean_bits = o->ffn_mean_bits;
+        c->mixed.n_threads = o->n_threads;
+        o->choose = mixed_choose;
+        o->choose_context = &c->mixed;
+    }
+    if (!w->no_verify) {
+        o->verify = verify_package;
+        o->verify_context = &c->verify;
+    }
+}
+
+bool conversion_read(struct conversion *c, const struct conversion_words *w, struct log *log, struct err *e)
+{
+    struct convert_options *o = &c->options;
+    int64_t n_chunks;
+    *c = (struct conversion){.options = {.checkpoint = w->checkpoint,
+                                         .output = w->output,
+                                         .prefix = w->prefix,
+                                         .only = w->only,
+                                         .report_path = w->report,
+                                         .config_overrides = w->config,
+                                         .replace = w->force,
+                                         .resume = w->resume,
+                                         .log = log}};
+    o->settings.anemll_rotate = w->anemll_rotate;
+    o->settings.exact_norms = w->exact_norms;
+    o->settings.exact_topk = w->exact_topk;
+    if (!read_widths(w, o, e) || !read_mixed(w, o, e) || !read_format(w, &o->format, &c->is_plain, e) ||
+        !read_chunks(w, o, &n_chunks, e) || !read_numbers(w, o, n_chunks, e))
+        return false;
+    prepare(c, w, log);
+    return true;
+}
+
+bool conversion_run(struct conversion *c, struct convert_report *report, struct err *e)
+{
+    if (!(c->is_plain ? convert_plain(&c->options, report, e) : convert_run(&c->options, report, e)))
+        return false;
+    if (report->has_tokenizer)
+        vocabulary_check_written(c->options.log, c->options.output);
+    return true;
+}
+
+void conversion_fini(struct conversion *c)
+{
+    mixed_fini(&c->mixed);
+}
