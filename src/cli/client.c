@@ -49,6 +49,9 @@ bool client_open_package(struct cli *c, const struct package_options *o, int32_t
     int precision;
     if (!package_options_check(c, o, &path, &precision, e) || !client_open(c, o->n_threads, library, e))
         return false;
+    if (o->takes_checkpoint && client_is_checkpoint(path) &&
+        !client_keep_package(c, *library, o->path, &path, e))
+        return false;
     options.precision = precision;
     return client_take(mk_package_open(out, *library, path, &options, &error), &error, e);
 }

@@ -17,6 +17,14 @@ bool client_open(struct cli *c, int64_t n_threads, mk_library **out, struct err 
 bool client_open_package(struct cli *c, const struct package_options *o, int32_t text, mk_library **library,
                          mk_package **out, struct err *e) MUST_CHECK;
 
+/* ---- client_kept.c ---- */
+
+/* Is there a checkpoint, a folder or a GGUF file, where a package is expected? */
+bool client_is_checkpoint(const char *path);
+/* *path becomes the kept package of the checkpoint *path, which is converted when it is not there. source: what the user named. */
+bool client_keep_package(struct cli *c, mk_library *library, const char *source, const char **path,
+                         struct err *e) MUST_CHECK;
+
 /* One long call. */
 struct client_call {
     mk_call call;

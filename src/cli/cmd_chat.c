@@ -4,6 +4,7 @@
 #include <unistd.h>
 #include "base/json_text.h"
 #include "cli/chat.h"
+#include "cli/download.h"
 #include "cli/json_lines.h"
 #include "cli/prompt_cache.h"
 
@@ -150,7 +151,7 @@ static bool talk(struct chat *chat, const struct chat_options *o, struct err *e)
 
 int cmd_chat(struct cli *cli, int argc, char **argv)
 {
-    struct chat_options o = {0};
+    struct chat_options o = {.package.takes_checkpoint = true};
     struct chat chat = {.cli = cli, .sampling = SAMPLING_INIT, .max_tokens = -1};
     mk_library *library = NULL;
     mk_package *p = NULL;
@@ -191,6 +192,7 @@ int cmd_chat(struct cli *cli, int argc, char **argv)
         {"--stats,--show-timings,--perf", CLI_FLAG, &chat.stats, NULL,
          "a line with tokens and rates on stderr after each answer"},
         PACKAGE_OPTION_ROWS(o.package),
+        DOWNLOAD_OPTION_ROW(o.package.yes),
     };
     if (!package_parse(cli, argc, argv, options, (int)(sizeof options / sizeof *options), SYNOPSIS,
                        &o.package, &status))

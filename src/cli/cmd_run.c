@@ -3,6 +3,7 @@
 #include <string.h>
 #include "base/json_text.h"
 #include "cli/client.h"
+#include "cli/download.h"
 #include "cli/prompt_cache.h"
 #include "cli/sampling.h"
 
@@ -247,7 +248,7 @@ static bool run(struct cli *c, struct run *r, struct err *e)
 
 int cmd_run(struct cli *c, int argc, char **argv)
 {
-    struct run r = {.n = 128, .sampling = SAMPLING_INIT, .is_first = true};
+    struct run r = {.n = 128, .sampling = SAMPLING_INIT, .is_first = true, .options.takes_checkpoint = true};
     struct err e = {0};
     int status;
     const struct cli_option options[] = {
@@ -262,6 +263,7 @@ int cmd_run(struct cli *c, int argc, char **argv)
         {"--json", CLI_FLAG, &r.json, NULL, "one JSON object at the end, instead of text on the way"},
         {"--stats,--show-timings,--perf", CLI_FLAG, &r.stats, NULL, "print rates on stderr"},
         PACKAGE_OPTION_ROWS(r.options),
+        DOWNLOAD_OPTION_ROW(r.options.yes),
     };
     if (!package_parse(c, argc, argv, options, (int)(sizeof options / sizeof *options), SYNOPSIS, &r.options,
                        &status))

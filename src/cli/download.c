@@ -4,6 +4,7 @@
 #include <unistd.h>
 #include "base/terminal.h"
 #include "cli/download.h"
+#include "hub/hub.h"
 
 #define SMALL_BYTES 100000000
 

@@ -3,7 +3,6 @@
 #define MILKIT_CLI_DOWNLOAD_H
 
 #include "cli/cli.h"
-#include "hub/hub.h"
 
 /* A row for a command's option table. */
 #define DOWNLOAD_OPTION_ROW(yes)                                                                             \

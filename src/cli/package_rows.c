@@ -1,6 +1,7 @@
 /* What the options of a package say. */
 #include "cli/package_rows.h"
 #include <string.h>
+#include "cli/download.h"
 
 bool package_parse(struct cli *c, int argc, char **argv, const struct cli_option *options, int n_options,
                    const char *synopsis, struct package_options *p, int *status)
@@ -38,5 +39,5 @@ bool package_options_check(struct cli *c, const struct package_options *o, const
         return err_set(e, ERR_USAGE, "--threads: expected 1 to 1024, found %lld", (long long)o->n_threads);
     if (!*path)
         return err_set(e, ERR_USAGE, "expected a package folder");
-    return cli_resolve(c, path, e);
+    return o->takes_checkpoint ? cli_resolve_or_pull(c, path, o->yes, e) : cli_resolve(c, path, e);
 }

@@ -8,6 +8,8 @@ struct package_options {
     const char *path; /* DIR, by position, -m or --meta */
     int64_t n_threads;
     const char *precision; /* "default", "fp32", "fp16" */
+    bool yes;              /* DOWNLOAD_OPTION_ROW */
+    bool takes_checkpoint; /* a checkpoint or a name of the hub, too: converted once and kept */
     /* no options of their own: of struct model_options; log NULL: the command's */
     bool watch_layers, other_form;
     struct log *log;

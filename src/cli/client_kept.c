@@ -1,0 +1,84 @@
+/* A checkpoint where a package is expected: converted once, kept, and found again (hub/store.h). */
+#include <stdlib.h>
+#include <string.h>
+#include "cli/client.h"
+#include "format/json.h"
+#include "hub/store.h"
+
+/* Layers of 6 bits: on every model measured so far the perplexity stays within 0.5 % of fp16's, at less than half the bytes to
+ * read for a token; 4 bits cost small models much more (docs/quantization.md). The head of 8: its 6 bits cost more than those
+ * of all layers. */
+#define KEPT_WIDTHS "\"lut-ffn\": \"6,8\", \"lut-head\": \"8,8\""
+#define KEPT_CONTEXT 4096
+#define CONFIG_BYTES_MAX ((size_t)64 << 20)
+
+static bool has_member(const char *folder, const char *name)
+{
+    char *path = path_join(folder, name);
+    bool is_there = path_exists(path);
+    free(path);
+    return is_there;
+}
+
+bool client_is_checkpoint(const char *path)
+{
+    if (!path_is_folder(path))
+        return path_exists(path) && has_suffix(path, ".gguf");
+    return has_member(path, "config.json") && !has_member(path, "meta.yaml");
+}
+
+/* Positions of the caches: what the model was made for, but not more than KEPT_CONTEXT. */
+static int64_t choose_context(const char *path)
+{
+    char *config = path_join(path, "config.json");
+    int64_t positions = 0;
+    cJSON *root = NULL;
+    if (path_is_folder(path) && json_read_file(&root, config, CONFIG_BYTES_MAX, NULL)) {
+        const cJSON *text = json_get(root, "text_config");
+        if (!json_get_int(text ? text : root, "max_position_embeddings", &positions, config, NULL))
+            positions = 0;
+        cJSON_Delete(root);
+    }
+    free(config);
+    return positions > 0 && positions < KEPT_CONTEXT ? positions : KEPT_CONTEXT;
+}
+
+static bool convert(struct cli *c, mk_library *library, const char *path, const char *package,
+                    const char *settings, struct err *e)
+{
+    struct client_call call;
+    mk_error *error = NULL;
+    char *folder = path_folder(package);
+    bool ok = folder_make(folder, e);
+    if (ok) {
+        const mk_call *x = client_call_begin(&call, c, NULL, true);
+        mk_status status = mk_convert(library, path, package, settings, x, NULL, &error);
+        client_call_end(&call);
+        ok = client_take(status, &error, e);
+    }
+    free(folder);
+    return ok;
+}
+
+bool client_keep_package(struct cli *c, mk_library *library, const char *source, const char **path,
+                         struct err *e)
+{
+    char *package = NULL;
+    char *settings = xasprintf("{\"context\": %lld, %s, \"format\": \"mlmodelc\"}",
+                               (long long)choose_context(*path), KEPT_WIDTHS);
+    bool is_there = false, ok = store_find(&package, &is_there, *path, source, settings, e);
+    if (ok && !is_there) {
+        log_info(
+            &c->log,
+            "%s is a checkpoint: converting it once, layers with 6 bits, head with 8 (%s; milkit list shows "
+            "what is kept, milkit convert chooses otherwise)",
+            source, package);
+        ok = convert(c, library, *path, package, settings, e);
+    }
+    ok = ok && store_note_use(package, source, settings, e);
+    free(settings);
+    if (ok)
+        return cli_keep_path(c, path, package, e);
+    free(package);
+    return false;
+}
