@@ -119,8 +119,9 @@ static bool read_format(const struct conversion_words *w, enum convert_format *f
             return true;
         }
     }
-    return !w->format || err_set(e, ERR_USAGE, "%s: expected both, mlmodelc, mlpackage or safetensors, found '%s'",
-                                 name_of(w, "format").text, w->format);
+    return !w->format ||
+           err_set(e, ERR_USAGE, "%s: expected both, mlmodelc, mlpackage or safetensors, found '%s'",
+                   name_of(w, "format").text, w->format);
 }
 
 /* What was not given is 0 and becomes the default; a given 0 is wrong, as is what int can't hold. */

@@ -21,7 +21,7 @@ struct conversion_words {
     const char *lut_method;        /* "kmeans", "exact" */
     const char *lut_ffn_mixed;     /* a mean of bits, or "none" */
     const char *calibration;       /* of lut_ffn_mixed */
-    const char *format;            /* "both", "mlmodelc", "mlpackage"; "safetensors": a GGUF file as a checkpoint */
+    const char *format; /* "both", "mlmodelc", "mlpackage"; "safetensors": a GGUF file as a checkpoint */
     bool force, resume, anemll_rotate, exact_norms, exact_topk, no_verify;
     /* how a calibration is read (struct mixed) */
     bool (*read_text)(const char *from, char **text, size_t *bytes, size_t max_bytes, struct err *e);

@@ -154,7 +154,8 @@ static bool make_logits(struct cli *c, mk_package *p, const struct logits_option
         ok = err_set(e, ERR_LIMIT, "logits of %zu tokens do not fit in memory", x.capacity);
     x.positions = xcalloc(ok ? x.capacity : 1, sizeof *x.positions);
     ok = ok && (x.logits = mem_try_alloc(bytes, e)) && compute(c, p, o, &x, e) &&
-         (!o->output || write_file(&x, o->output, o->force, e)) && (!o->json || print_json(&x, p, o->output, e));
+         (!o->output || write_file(&x, o->output, o->force, e)) &&
+         (!o->json || print_json(&x, p, o->output, e));
     mem_free(x.logits);
     free(x.positions);
     free(x.tokens);

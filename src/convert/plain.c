@@ -143,9 +143,8 @@ bool convert_plain(const struct convert_options *o, struct convert_report *repor
     bool ok = path_check_new(o->output, e) &&
               checkpoint_source_open(&source, o->checkpoint, o->config_overrides, e);
     if (ok && !source->is_gguf)
-        ok = err_set(e, ERR_USAGE,
-                     "a GGUF file is written as a checkpoint; %s is one already",
-                     o->checkpoint);
+        ok =
+            err_set(e, ERR_USAGE, "a GGUF file is written as a checkpoint; %s is one already", o->checkpoint);
     if (ok) {
         own.checkpoint = source->folder;
         own.source = source;

@@ -35,7 +35,7 @@ struct attend_block {
 };
 
 /* sums[i_k * n_q + i_q] = dot(q[i_q], k[i_k]) for n_q queries and 8 / n_q positions, K converted in
- * registers. One part of the lanes after the other, as in panel_add. */
+ * registers. One part of the lanes after the other. */
 static ALWAYS_INLINE void attend_dots(float sums[8], const float *const *q, const f16 *const *k, int n_q,
                                       int64_t d, int64_t ahead)
 {

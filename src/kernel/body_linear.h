@@ -2,13 +2,7 @@
  *
  * One activation row: BLOCK_STREAM weight rows far apart are walked at once straight from memory, so that
  * each is part of one long run of addresses. Several: linear_lanes.h. Both sum the same lanes in the same order, so their
- * results are the same bits.
- *
- * For attention, too: BLOCK_ROWS rows are converted into an interleaved panel ([part][sixteen][row][lane]) that stays in the
- * first cache while rows pass over it, BLOCK_TOKENS at a time. */
-
-#define BLOCK_LANES (BLOCK_TOKENS * BLOCK_ROWS * 16)
-#define BLOCK_SUMS ((BLOCK_ROWS * BLOCK_TOKENS + 7) / 8 * 8)
+ * results are the same bits. */
 
 _Static_assert(BLOCK_STREAM <= 8, "stream_dots ends in one v_tree_x8");
 
@@ -81,109 +75,6 @@ static ALWAYS_INLINE void stream_dots(float sums[8], const float *x, const void 
     }
     stream_rest(acc, x, row, i, n, is_f16);
     v_tree_x8(sums, acc);
-}
-
-/* Floats of a panel for rows of n elements. */
-static ALWAYS_INLINE int64_t panel_floats(int64_t n)
-{
-    return (n + 15) / 16 * 16 * BLOCK_ROWS;
-}
-
-/* Rows past n_valid become zeros; so does the tail of every row. */
-static ALWAYS_INLINE void panel_fill(float *panel, const void *w, int64_t stride, int64_t n, int64_t n_valid,
-                                     bool is_f16)
-{
-    int64_t part_floats = panel_floats(n) / V_PARTS;
-    for (int64_t r = 0; r < BLOCK_ROWS; r++) {
-        const void *row = weight_at(w, (r < n_valid ? r : 0) * stride, is_f16);
-        float *to = panel + r * PART_LANES;
-        for (int64_t i = 0; i < n; i += 16, to += BLOCK_ROWS * PART_LANES) {
-            vf a = r >= n_valid  ? v_set1(0.0f)
-                   : i + 16 <= n ? v_load_weight(row, i, is_f16)
-                                 : v_load_weight_part(row, i, n - i, is_f16);
-            UNROLL_ALL
-            for (int h = 0; h < V_PARTS; h++)
-                part_store(to + h * part_floats, a.p[h]);
-        }
-    }
-}
-
-static ALWAYS_INLINE void panel_step(part acc[BLOCK_TOKENS][BLOCK_ROWS], const float *panel,
-                                     const float *const x[BLOCK_TOKENS], int64_t i)
-{
-    part a[BLOCK_TOKENS];
-    UNROLL_ALL
-    for (int t = 0; t < BLOCK_TOKENS; t++)
-        a[t] = part_in_register(part_load(x[t] + i));
-    UNROLL_ALL
-    for (int r = 0; r < BLOCK_ROWS; r++) {
-        part w = part_in_register(part_load(panel + r * PART_LANES));
-        UNROLL_ALL
-        for (int t = 0; t < BLOCK_TOKENS; t++)
-            acc[t][r] = part_fma(a[t], w, acc[t][r]);
-    }
-}
-
-#define EACH_SUM(t, r)                                                                                       \
-    UNROLL_ALL                                                                                               \
-    for (int t = 0; t < BLOCK_TOKENS; t++)                                                                   \
-        UNROLL_ALL                                                                                           \
-    for (int r = 0; r < BLOCK_ROWS; r++)
-
-/* Adds the products of x[t] and row r of the panel to lanes[(t * BLOCK_ROWS + r) * 16 ..]; is_first starts
- * them from zero. One part of the lanes after the other: so a block is as large as the registers allow. The
- * rows that come next, `ahead` elements from these, are asked for in the last pass. */
-static NEVER_INLINE void panel_add(float lanes[BLOCK_LANES], const float *panel,
-                                   const float *const x_rows[BLOCK_TOKENS], int64_t n, bool is_first,
-                                   int64_t ahead)
-{
-    int64_t whole = n / 16 * 16;
-    float tails[BLOCK_TOKENS][16];
-    for (int t = 0; whole < n && t < BLOCK_TOKENS; t++)
-        v_store(tails[t], v_load_part(x_rows[t] + whole, n - whole));
-    for (int h = 0; h < V_PARTS; h++) {
-        const float *x[BLOCK_TOKENS];
-        part acc[BLOCK_TOKENS][BLOCK_ROWS];
-        UNROLL_ALL
-        for (int t = 0; t < BLOCK_TOKENS; t++)
-            x[t] = x_rows[t] + h * PART_LANES;
-        if (is_first) {
-            EACH_SUM(t, r) acc[t][r] = part_zero();
-        } else {
-            EACH_SUM(t, r) acc[t][r] = part_load(lanes + (t * BLOCK_ROWS + r) * 16 + h * PART_LANES);
-        }
-        for (int64_t i = 0; i < whole; i += 16, panel += BLOCK_ROWS * PART_LANES) {
-            if (h == V_PARTS - 1) {
-                UNROLL_ALL
-                for (int t = 0; t < BLOCK_TOKENS; t++)
-                    _mm_prefetch((const char *)(x[t] + i + ahead), _MM_HINT_T0);
-            }
-            panel_step(acc, panel, x, i);
-        }
-        if (whole < n) {
-            UNROLL_ALL
-            for (int t = 0; t < BLOCK_TOKENS; t++)
-                x[t] = tails[t] + h * PART_LANES;
-            panel_step(acc, panel, x, 0);
-            panel += BLOCK_ROWS * PART_LANES;
-        }
-        EACH_SUM(t, r) part_store(lanes + (t * BLOCK_ROWS + r) * 16 + h * PART_LANES, acc[t][r]);
-    }
-}
-
-/* sums[t * BLOCK_ROWS + r]: the trees of the lanes, eight at once; what is past BLOCK_TOKENS * BLOCK_ROWS is
- * waste. */
-static NEVER_INLINE void panel_sums(float sums[BLOCK_SUMS], const float lanes[BLOCK_LANES])
-{
-    UNROLL_ALL
-    for (int first = 0; first < BLOCK_SUMS; first += 8) {
-        vf eight[8];
-        UNROLL_ALL
-        for (int s = 0; s < 8; s++)
-            eight[s] =
-                first + s < BLOCK_TOKENS * BLOCK_ROWS ? v_load(lanes + (first + s) * 16) : v_set1(0.0f);
-        v_tree_x8(sums + first, eight);
-    }
 }
 
 static ALWAYS_INLINE int64_t least(int64_t a, int64_t b)

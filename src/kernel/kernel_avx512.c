@@ -6,9 +6,6 @@
 #include "kernel/lanes_avx512.h"
 #include "kernel/kernel_math.h"
 
-/* Thirty-two registers: 16 accumulators, 4 activation parts, 1 weight part. */
-#define BLOCK_ROWS 4
-#define BLOCK_TOKENS 4
 /* Weight rows walked at once for one activation row, and how far ahead of them memory is asked for. */
 #define BLOCK_STREAM 4
 #define PREFETCH_BYTES 4096

@@ -51,11 +51,6 @@ static ALWAYS_INLINE part part_load_f16(const f16 *x)
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)x));
 }
 
-static ALWAYS_INLINE part part_add(part a, part b)
-{
-    return _mm256_add_ps(a, b);
-}
-
 static ALWAYS_INLINE part part_fma(part a, part b, part c)
 {
     return _mm256_fmadd_ps(a, b, c);

@@ -49,11 +49,6 @@ static ALWAYS_INLINE part part_load_f16(const f16 *x)
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)x));
 }
 
-static ALWAYS_INLINE part part_add(part a, part b)
-{
-    return _mm512_add_ps(a, b);
-}
-
 static ALWAYS_INLINE part part_fma(part a, part b, part c)
 {
     return _mm512_fmadd_ps(a, b, c);
