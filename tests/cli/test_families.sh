@@ -15,8 +15,8 @@ family() {
     make_package "$folder" p -c 512 -b 16 "$@"
     for p in $prompts; do
         ids "$golden" $p.ids >$p.txt
-        expect 0 "" "$MILKIT" logits p --tokens @$p.txt -o $p.safetensors
-        expect 0 "" "$MILKIT" logits p --tokens @$p.txt --prefill -o prefill.safetensors
+        expect 0 "" "$MILKIT" logits p --tokens @$p.txt --force -o $p.safetensors
+        expect 0 "" "$MILKIT" logits p --tokens @$p.txt --prefill --force -o prefill.safetensors
         compare same prefill.safetensors $p.safetensors
         pairs="$pairs $p.safetensors $p"
     done
@@ -113,9 +113,9 @@ done
 p=long
 is_sanitized && p=batch64
 ids "$gemma3/golden.safetensors" $p.ids >ids.txt
-expect 0 "" "$MILKIT" logits p --tokens @ids.txt -o single.safetensors
+expect 0 "" "$MILKIT" logits p --tokens @ids.txt --force -o single.safetensors
 compare quantiles 0.9999 0.99999 0.05 "$gemma3/golden.safetensors" single.safetensors $p
-expect 0 "" "$MILKIT" logits p --tokens @ids.txt --prefill -o prefill.safetensors
+expect 0 "" "$MILKIT" logits p --tokens @ids.txt --prefill --force -o prefill.safetensors
 compare golden prefill.safetensors "$gemma3/golden.safetensors" $p 0.9999 1
 expect 0 "verdict: pass" "$MILKIT" check p --hf "$gemma3" --tokens @ids.txt -n 8 --layers
 expect 2 "the window of 24 positions of a rotating cache has to be a multiple of it, found 16" \
@@ -134,8 +134,8 @@ width() {
     shift
     rm -rf p
     make_package "$DATA/models/smollm3-list" p -c 128 -b 16 --format mlmodelc "$@"
-    expect 0 "" "$MILKIT" logits p --tokens @ids.txt -o single.safetensors
-    expect 0 "" "$MILKIT" logits p --tokens @ids.txt --prefill -o prefill.safetensors
+    expect 0 "" "$MILKIT" logits p --tokens @ids.txt --force -o single.safetensors
+    expect 0 "" "$MILKIT" logits p --tokens @ids.txt --prefill --force -o prefill.safetensors
     compare same prefill.safetensors single.safetensors
     compare golden single.safetensors "$golden" batch64 "$floor" 64
 }

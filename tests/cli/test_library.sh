@@ -9,7 +9,7 @@ same() {
     vocabulary=$("$MILKIT" inspect "$1" --json | sed -n 's/.*"vocab_size":[[:space:]]*\([0-9]*\).*/\1/p' | head -1)
     [ "$vocabulary" -gt 100 ] || fail "$1: no size of a vocabulary"
     for how in "" --prefill; do
-        "$MILKIT" logits "$1" --tokens $ids $how -o command.safetensors 2>err.txt || fail "$1 $how: $(tail -1 err.txt)"
+        "$MILKIT" logits "$1" --tokens $ids $how --force -o command.safetensors 2>err.txt || fail "$1 $how: $(tail -1 err.txt)"
         "$CLIENT" "$1" $ids 24 "$([ -n "$how" ] && echo 0 || echo 1)" library.bin >library.txt 2>err.txt || fail "client $1: $(tail -1 err.txt)"
         rows=$(($(stat -c %s library.bin) / 4 / vocabulary))
         [ "$rows" -gt 0 ] && [ $((rows * vocabulary * 4)) -eq "$(stat -c %s library.bin)" ] || fail "$1 $how: rows of logits"
