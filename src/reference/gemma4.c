@@ -472,6 +472,7 @@ static void finish(struct reference_session *s, int64_t n)
 const struct reference_family reference_gemma4 = {
     .name = "gemma4",
     .model_types = model_types,
+    .shares_layers = true,
     .open = open_gemma4,
     .session_open = open_session,
     .session_state = session_state,

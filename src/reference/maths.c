@@ -135,6 +135,8 @@ void reference_linear(struct reference_session *s, const struct st_tensor *weigh
         l.handle = s->replacement->find(s->replacement->context, weight->name, l.first, weight->n_elems);
         l.replacement = l.handle >= 0 ? s->replacement : NULL;
     }
+    if (s->show_input)
+        reference_show_input(s, weight, x, n);
     if (s->recall && !l.replacement && reference_recall_find(s->recall, weight, x, n, y))
         return;
     pool_run(s->reference->parts->pool, linear_part, &l);

@@ -103,4 +103,22 @@ bool reference_probe_next(struct reference_probe *p, const float **rows, struct 
 bool reference_probe_replaced(struct reference_probe *p, const struct reference_replacement *replacement,
                               const float **rows, struct err *e) MUST_CHECK;
 
+/* ---- inputs of weights (inputs.c) ---- */
+
+/* Runs a checkpoint layer by layer over texts and shows what its matrices are multiplied with. */
+struct reference_inputs;
+/* tokens [n] are cut into texts of n_text tokens, each of which begins at position 0 and sees nothing of the others. Memory:
+ * the residual stream of all tokens, and what a session of n_text positions remembers (one for each text where layers read
+ * what others have remembered). ERR_USAGE for a token beyond the vocabulary. */
+bool reference_inputs_new(struct reference_inputs **out, struct reference *r, const int32_t *tokens, size_t n,
+                          size_t n_text, struct err *e) MUST_CHECK;
+void reference_inputs_free(struct reference_inputs *p); /* accepts NULL */
+/* A product of the layer: x [n, columns] with the transposed matrix of this name in the checkpoint. */
+typedef void (*reference_input_fn)(void *context, const char *tensor, const float *x, int64_t n,
+                                   int64_t columns);
+/* The next layer, from layer 0 on, text after text: show is called for every product with a whole matrix of the checkpoint, in
+ * their order. show NULL: nobody looks. Beyond the last layer: ERR_BUG. */
+bool reference_inputs_next(struct reference_inputs *p, reference_input_fn show, void *context,
+                           struct err *e) MUST_CHECK;
+
 #endif

@@ -27,6 +27,7 @@ struct reference_family {
     /* layer is in range; false: it has no such state. */
     bool (*session_state)(const struct reference_session *s, int64_t layer, enum reference_state_kind kind,
                           struct reference_state *out);
+    bool shares_layers; /* a layer may read what another one has remembered of the same text */
     /* n <= s->batch tokens at s->position, in three steps: their embeddings to s->stream (and whatever depends
      * on tokens and positions alone), layer after layer on s->stream, the final norm's rows to s->hidden. */
     void (*embed)(struct reference_session *s, const int32_t *tokens, int64_t n);
@@ -76,7 +77,9 @@ struct reference_session {
     void *watch_context;
     struct reference_recall *recall;                 /* of a probe; NULL: every product is computed */
     const struct reference_replacement *replacement; /* of a probe; NULL: the checkpoint's numbers */
-    void *own;                                       /* the family's */
+    reference_input_fn show_input;                   /* of inputs.c; NULL: nobody looks */
+    void *show_context;
+    void *own; /* the family's */
 };
 /* batch: the most tokens of one call */
 bool reference_session_make(struct reference_session **out, struct reference *r, int64_t n_positions,
@@ -155,6 +158,12 @@ void reference_rope_turn_heads(float *rows, int64_t n, int64_t n_heads, int64_t 
  */
 void reference_linear(struct reference_session *s, const struct st_tensor *weight, const float *bias,
                       const float *x, int64_t n, float *y);
+
+/* ---- who looks (inputs.c) ---- */
+
+/* Tells s->show_input of a product, when the weight is a whole matrix of the checkpoint. */
+void reference_show_input(const struct reference_session *s, const struct st_tensor *weight, const float *x,
+                          int64_t n);
 
 /* ---- products that are known (probe.c) ---- */
 

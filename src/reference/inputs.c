@@ -1,0 +1,123 @@
+/* Layer by layer over several texts: the residual streams of all of them are kept, everything else is made again for each
+ * layer and text. */
+#include <stdlib.h>
+#include <string.h>
+#include "reference/reference_internal.h"
+
+struct reference_inputs {
+    struct reference *reference;
+    int32_t *tokens; /* [n] */
+    int64_t n, n_text, layer;
+    float *stream; /* [n, hidden_size]: before the next layer */
+    struct reference_session **sessions;
+    int n_sessions; /* 1, or one for each text */
+};
+
+static int64_t text_count(const struct reference_inputs *p)
+{
+    return (p->n + p->n_text - 1) / p->n_text;
+}
+
+/* Tokens of text i. */
+static int64_t text_length(const struct reference_inputs *p, int64_t i)
+{
+    int64_t left = p->n - i * p->n_text;
+    return left < p->n_text ? left : p->n_text;
+}
+
+static struct reference_session *session_of(const struct reference_inputs *p, int64_t i)
+{
+    return p->sessions[p->n_sessions > 1 ? i : 0];
+}
+
+void reference_show_input(const struct reference_session *s, const struct st_tensor *weight, const float *x,
+                          int64_t n)
+{
+    const struct st_tensor *whole = safetensors_find(s->reference->parts->tensors, weight->name);
+    if (weight->rank == 2 && whole && whole->n_elems == weight->n_elems)
+        s->show_input(s->show_context, weight->name, x, n, weight->shape[1]);
+}
+
+bool reference_inputs_new(struct reference_inputs **out, struct reference *r, const int32_t *tokens, size_t n,
+                          size_t n_text, struct err *e)
+{
+    struct reference_inputs *p = xcalloc(1, sizeof *p);
+    bool ok = false;
+    *out = NULL;
+    p->reference = r;
+    p->n = (int64_t)n;
+    p->n_text = (int64_t)(n_text < n ? n_text : n);
+    if (n == 0 || n_text == 0 || n > INT32_MAX) {
+        err_set(e, ERR_USAGE, "expected 1 to %d tokens in texts of at least one, found %zu in texts of %zu",
+                INT32_MAX, n, n_text);
+        goto done;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (tokens[i] < 0 || tokens[i] >= r->vocab_size) {
+            err_set(e, ERR_USAGE,
+                    "token %zu: expected an id below %lld (the checkpoint's vocabulary), found %d", i,
+                    (long long)r->vocab_size, tokens[i]);
+            goto done;
+        }
+    }
+    p->tokens = xmalloc(n * sizeof *p->tokens);
+    memcpy(p->tokens, tokens, n * sizeof *p->tokens);
+    p->n_sessions = r->parts->family->shares_layers ? (int)text_count(p) : 1;
+    p->sessions = xcalloc((size_t)p->n_sessions, sizeof(struct reference_session *));
+    if (!reference_alloc(&p->stream, p->n, r->hidden_size, 1, e))
+        goto done;
+    for (int i = 0; i < p->n_sessions; i++)
+        if (!reference_session_make(&p->sessions[i], r, p->n_text, p->n_text, e))
+            goto done;
+    for (int64_t i = 0; i < text_count(p); i++) {
+        struct reference_session *s = session_of(p, i);
+        r->parts->family->embed(s, p->tokens + i * p->n_text, text_length(p, i));
+        memcpy(p->stream + i * p->n_text * r->hidden_size, s->stream,
+               (size_t)(text_length(p, i) * r->hidden_size) * sizeof *p->stream);
+    }
+    *out = p;
+    p = NULL;
+    ok = true;
+done:
+    reference_inputs_free(p);
+    return ok;
+}
+
+void reference_inputs_free(struct reference_inputs *p)
+{
+    if (!p)
+        return;
+    for (int i = 0; i < p->n_sessions && p->sessions; i++)
+        reference_session_free(p->sessions[i]);
+    free(p->sessions);
+    free(p->tokens);
+    mem_free(p->stream);
+    free(p);
+}
+
+bool reference_inputs_next(struct reference_inputs *p, reference_input_fn show, void *context, struct err *e)
+{
+    const struct reference *r = p->reference;
+    const struct reference_family *family = r->parts->family;
+    if (p->layer >= r->n_layers)
+        return err_set(e, ERR_BUG, "inputs of %lld layers were asked for, and more", (long long)r->n_layers);
+    for (int64_t i = 0; i < text_count(p); i++) {
+        struct reference_session *s = session_of(p, i);
+        int64_t n = text_length(p, i);
+        float *stream = p->stream + i * p->n_text * r->hidden_size;
+        size_t bytes = (size_t)(n * r->hidden_size) * sizeof *stream;
+        if (log_cancelled(r->parts->log, e))
+            return false;
+        family->embed(s, p->tokens + i * p->n_text, n); /* what depends on tokens and positions */
+        memcpy(s->stream, stream, bytes);
+        if (family->layer_reset)
+            family->layer_reset(s, p->layer);
+        s->show_input = show;
+        s->show_context = context;
+        family->layer(s, p->layer, n);
+        s->show_input = NULL;
+        memcpy(stream, s->stream, bytes);
+    }
+    p->layer++;
+    return true;
+}
