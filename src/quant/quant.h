@@ -10,12 +10,14 @@
 #define MILKIT_QUANT_QUANT_H
 
 #include "mil/mil.h"
+#include "quant/guide.h"
 
 enum quant_kind { QUANT_NONE, QUANT_LUT, QUANT_INT8, QUANT_INT4 };
 
 enum quant_method {
     QUANT_KMEANS, /* within 0.1 % of the smallest squared error */
-    QUANT_EXACT   /* the smallest squared error */
+    QUANT_EXACT,  /* the smallest squared error */
+    QUANT_FEEDBACK /* k-means by the inputs' mean squares, entries by error feedback (guide.h); without a guide k-means */
 };
 
 struct quant_spec {
@@ -100,7 +102,8 @@ struct quant_weight {
     struct mil_value *codes, *table; /* what the program refers to now; their bytes come from units */
     struct quant_spec spec;          /* as it is carried out: group and block divide their axes, 0 is gone */
     int64_t rows, columns;
-    const float *importance; /* [columns] or NULL; set before the first unit runs */
+    const float *importance;         /* [columns] or NULL; set before the first unit runs */
+    const struct quant_guide *guide; /* QUANT_FEEDBACK: of the inputs, columns of them, or NULL; alike */
     int64_t rows_per_unit, n_units;
 };
 
@@ -111,6 +114,10 @@ struct quant_sink {
                 struct err *e);
     void *ctx;
 };
+/* Entries for rows [n_rows, guide->n] by error feedback, codes [n_rows, n]. Row r takes the table (first_row + r) / group of tables
+ * [.., 1 << bits], which ascend. stats is added to. */
+void quant_feedback(const struct quant_guide *guide, const f16 *rows, int64_t n_rows, int64_t first_row,
+                    int64_t group, const f16 *tables, int bits, uint8_t *codes, struct quant_stats *stats);
 /* Runs one unit; stats is added to. */
 bool quant_weight_run(const struct quant_weight *w, int64_t unit, struct quant_scratch *s,
                       struct quant_sink *sink, struct quant_stats *stats, struct err *e) MUST_CHECK;

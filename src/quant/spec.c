@@ -11,7 +11,9 @@
 
 const char *quant_method_name(enum quant_method m)
 {
-    return m == QUANT_EXACT ? "exact" : "kmeans";
+    static const char *const names[] = {
+        [QUANT_KMEANS] = "kmeans", [QUANT_EXACT] = "exact", [QUANT_FEEDBACK] = "feedback"};
+    return names[m];
 }
 
 /* A whole decimal number up to the end of the text. */

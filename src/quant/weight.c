@@ -8,6 +8,8 @@
 
 #define WINDOW_VALUES ((int64_t)2 << 20)
 #define CODES_MAX 65536 /* a multiple of 8, so that what is put has whole bytes */
+/* Rows that go through error feedback together. */
+#define FEEDBACK_ROWS 64
 /* Work of a unit, in values: some milliseconds. */
 #define UNIT_VALUES ((int64_t)256 << 10)
 
@@ -91,7 +93,8 @@ static bool for_values(struct run *r, int64_t begin, int64_t end, int64_t unit_e
 static bool collect_step(struct run *r, const f16 *values, int64_t at, int64_t n, void *ctx)
 {
     (void)ctx;
-    quant_collect(r->scratch, values, n, r->w->importance, at % r->w->columns, r->w->columns);
+    const float *importance = r->w->guide ? r->w->guide->mean_square : r->w->importance;
+    quant_collect(r->scratch, values, n, importance, at % r->w->columns, r->w->columns);
     return true;
 }
 
@@ -119,6 +122,42 @@ static bool lut_group(struct run *r, int64_t begin, int64_t end, int64_t unit_en
         return false;
     r->n_table += (int64_t)1 << r->bits;
     return true;
+}
+
+/* All groups of a unit by error feedback: tables first, then the rows, several groups at a time, which read the guide
+ * together. */
+static bool feedback_groups(struct run *r, int64_t first, int64_t last)
+{
+    const struct quant_weight *w = r->w;
+    struct quant_stats of_nearest = {0};
+    int64_t columns = w->columns, unit_end = last * columns, n_rows = WINDOW_VALUES / columns;
+    n_rows = n_rows < 1 ? 1 : n_rows < FEEDBACK_ROWS ? n_rows : FEEDBACK_ROWS;
+    for (int64_t row = first; row < last; row += w->spec.group) {
+        quant_collect_begin(r->scratch);
+        if (!for_values(r, row * columns, (row + w->spec.group) * columns, unit_end, collect_step, NULL) ||
+            !quant_cluster(r->scratch, r->bits, QUANT_KMEANS, r->table + r->n_table, &of_nearest, r->e))
+            return false;
+        r->n_table += (int64_t)1 << r->bits;
+    }
+    uint8_t *codes = xmalloc((size_t)(n_rows * columns));
+    bool ok = true;
+    for (int64_t row = first; row < last && ok; row += n_rows) {
+        int64_t n = last - row < n_rows ? last - row : n_rows, end = (row + n) * columns;
+        const f16 *values = load_values(r, row * columns, &end, unit_end);
+        ok = values != NULL;
+        if (ok)
+            quant_feedback(w->guide, values, n, row - first, w->spec.group, r->table, r->bits, codes,
+                           r->stats);
+        for (int64_t i = 0, piece; i < n * columns && ok; i += piece) {
+            piece = n * columns - i;
+            uint8_t *room = codes_room(r, &piece);
+            ok = room != NULL;
+            if (ok)
+                memcpy(room, codes + i, (size_t)piece);
+        }
+    }
+    free(codes);
+    return ok;
 }
 
 struct largest {
@@ -215,7 +254,10 @@ static bool run_groups(struct run *r, int64_t unit)
     int64_t first = unit * w->rows_per_unit, last = first + w->rows_per_unit;
     last = last < w->rows ? last : w->rows;
     int64_t group = w->spec.kind == QUANT_INT4 ? 1 : w->spec.group;
-    for (int64_t row = first; row < last; row += group) {
+    bool is_guided = w->spec.kind == QUANT_LUT && w->spec.method == QUANT_FEEDBACK && w->guide;
+    if (is_guided && !feedback_groups(r, first, last))
+        return false;
+    for (int64_t row = first; row < last && !is_guided; row += group) {
         int64_t begin = row * w->columns, end = (row + group) * w->columns, unit_end = last * w->columns;
         bool ok = w->spec.kind == QUANT_LUT    ? lut_group(r, begin, end, unit_end)
                   : w->spec.kind == QUANT_INT8 ? int8_group(r, begin, end, unit_end)
