@@ -153,6 +153,7 @@ mk_status mk_convert(mk_library *library, const char *checkpoint, const char *ou
         {"lut-method", OPTION_TEXT, &w.lut_method},
         {"lut-ffn-mixed", OPTION_LATER, NULL},
         {"calibration", OPTION_TEXT, &w.calibration},
+        {"calibration-tokens", OPTION_COUNT, &w.calibration_tokens},
         {"quant-embeddings", OPTION_TEXT, &w.quant[0]},
         {"quant-ffn", OPTION_TEXT, &w.quant[1]},
         {"quant-head", OPTION_TEXT, &w.quant[2]},

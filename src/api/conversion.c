@@ -27,10 +27,13 @@ static bool read_method(const struct conversion_words *w, enum quant_method *met
     *method = QUANT_KMEANS;
     if (text && strcmp(text, "exact") == 0)
         *method = QUANT_EXACT;
+    else if (text && strcmp(text, "feedback") == 0)
+        *method = QUANT_FEEDBACK;
     else if (text && strcmp(text, "fisher") == 0)
-        return err_set(e, ERR_UNSUPPORTED, "%s fisher: not supported yet: kmeans or exact", name.text);
+        return err_set(e, ERR_UNSUPPORTED, "%s fisher: not supported yet: kmeans, exact or feedback",
+                       name.text);
     else if (text && strcmp(text, "kmeans") != 0)
-        return err_set(e, ERR_USAGE, "%s: expected kmeans or exact, found '%s'", name.text, text);
+        return err_set(e, ERR_USAGE, "%s: expected kmeans, exact or feedback, found '%s'", name.text, text);
     return true;
 }
 
@@ -53,7 +56,8 @@ static bool read_widths(const struct conversion_words *w, struct convert_options
             return err_set(e, ERR_USAGE, "%s and %s: expected one of them", lut.text, quant.text);
         if (linear.kind != QUANT_NONE)
             *specs[i] = linear;
-        specs[i]->method = method;
+        /* Inputs are known for layers alone. */
+        specs[i]->method = method == QUANT_FEEDBACK && specs[i] != &o->ffn ? QUANT_KMEANS : method;
     }
     return true;
 }
@@ -65,9 +69,13 @@ static bool read_mixed(const struct conversion_words *w, struct convert_options 
     char *end = NULL;
     int narrow = o->ffn.bits, wide = quant_wider(narrow);
     bool is_given = w->lut_ffn_mixed && strcmp(w->lut_ffn_mixed, "none") != 0;
-    if (!is_given && w->calibration)
-        return err_set(e, ERR_USAGE, "%s: only %s measures on a text", name_of(w, "calibration").text,
-                       mixed.text);
+    bool is_feedback = o->ffn.kind == QUANT_LUT && o->ffn.method == QUANT_FEEDBACK;
+    if (!is_given && !is_feedback && w->calibration)
+        return err_set(e, ERR_USAGE, "%s: only %s and %s feedback measure on a text",
+                       name_of(w, "calibration").text, mixed.text, name_of(w, "lut-method").text);
+    if (!is_feedback && w->calibration_tokens != CONVERSION_NOT_GIVEN)
+        return err_set(e, ERR_USAGE, "%s: only %s feedback takes it", name_of(w, "calibration-tokens").text,
+                       name_of(w, "lut-method").text);
     if (!is_given)
         return true;
     if (o->ffn.kind != QUANT_LUT)
@@ -138,13 +146,14 @@ static bool read_number(const struct conversion_words *w, const char *key, int64
 static bool read_numbers(const struct conversion_words *w, struct convert_options *o, int64_t n_chunks,
                          struct err *e)
 {
-    int64_t chunks, split, threads, gdn;
+    int64_t chunks, split, threads, gdn, calibration_tokens;
     if (!read_number(w, "context", w->context, INT32_MAX, &o->settings.context_length, e) ||
         !read_number(w, "batch", w->batch, INT32_MAX, &o->settings.batch_size, e) ||
         !read_number(w, "chunks", n_chunks, INT32_MAX, &chunks, e) ||
         !read_number(w, "split-head", w->split_head, INT32_MAX, &split, e) ||
         !read_number(w, "threads", w->threads, THREADS_MAX, &threads, e) ||
-        !read_number(w, "gdn-chunk", w->gdn_chunk, INT32_MAX, &gdn, e))
+        !read_number(w, "gdn-chunk", w->gdn_chunk, INT32_MAX, &gdn, e) ||
+        !read_number(w, "calibration-tokens", w->calibration_tokens, INT32_MAX, &calibration_tokens, e))
         return false;
     o->settings.n_chunks = (int)chunks;
     o->settings.split_lm_head = (int)split;
@@ -158,10 +167,20 @@ static void prepare(struct conversion *c, const struct conversion_words *w, stru
     struct convert_options *o = &c->options;
     c->mixed = (struct mixed){.log = log};
     c->verify = (struct verify_package){.log = log, .n_threads = o->n_threads};
+    const struct calibration calibration = {w->calibration, w->read_text, w->read_ids};
+    c->guide =
+        (struct guide){.calibration = calibration,
+                       .n_tokens = w->calibration_tokens == CONVERSION_NOT_GIVEN ? 0 : w->calibration_tokens,
+                       .n_threads = o->n_threads,
+                       .log = log};
+    if (o->ffn.kind == QUANT_LUT && o->ffn.method == QUANT_FEEDBACK) {
+        o->guide = guide_layer;
+        o->guide_begin = guide_begin;
+        o->guide_context = &c->guide;
+        o->guide_key = c->guide.key;
+    }
     if (o->ffn_mean_bits > 0) {
-        c->mixed.calibration = w->calibration;
-        c->mixed.read_text = w->read_text;
-        c->mixed.read_ids = w->read_ids;
+        c->mixed.calibration = calibration;
         c->mixed.spec = o->ffn;
         c->mixed.mean_bits = o->ffn_mean_bits;
         c->mixed.n_threads = o->n_threads;
@@ -201,6 +220,8 @@ bool conversion_run(struct conversion *c, struct convert_report *report, struct 
 {
     if (!(c->is_plain ? convert_plain(&c->options, report, e) : convert_run(&c->options, report, e)))
         return false;
+    if (c->guide.n_used > 0)
+        guide_say(&c->guide);
     if (report->has_tokenizer)
         vocabulary_check_written(c->options.log, c->options.output);
     return true;
@@ -209,4 +230,5 @@ bool conversion_run(struct conversion *c, struct convert_report *report, struct 
 void conversion_fini(struct conversion *c)
 {
     mixed_fini(&c->mixed);
+    guide_close(&c->guide);
 }

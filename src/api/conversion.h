@@ -5,6 +5,7 @@
 #define MILKIT_API_CONVERSION_H
 
 #include "convert/convert.h"
+#include "measure/guide.h"
 #include "measure/mixed.h"
 #include "measure/verify_package.h"
 
@@ -15,28 +16,30 @@ struct conversion_words {
     const char *checkpoint, *output, *prefix, *only, *report;
     const char *config; /* JSON whose keys replace settings of a GGUF file */
     /* CONVERSION_NOT_GIVEN: the default */
-    int64_t context, batch, split_head, threads, gdn_chunk;
+    int64_t context, batch, split_head, threads, gdn_chunk, calibration_tokens;
     const char *chunks;            /* a number or "auto" */
     const char *lut[3], *quant[3]; /* of embeddings, ffn, head */
-    const char *lut_method;        /* "kmeans", "exact" */
+    const char *lut_method;        /* "kmeans", "exact", "feedback" */
     const char *lut_ffn_mixed;     /* a mean of bits, or "none" */
-    const char *calibration;       /* of lut_ffn_mixed */
+    const char *calibration;       /* of lut_ffn_mixed and feedback */
     const char *format; /* "both", "mlmodelc", "mlpackage"; "safetensors": a GGUF file as a checkpoint */
     bool force, resume, anemll_rotate, exact_norms, exact_topk, no_verify;
-    /* how a calibration is read (struct mixed) */
+    /* how a calibration is read (struct calibration) */
     bool (*read_text)(const char *from, char **text, size_t *bytes, size_t max_bytes, struct err *e);
     bool (*read_ids)(const char *from, int32_t **ids, size_t *n, struct err *e);
 };
 #define CONVERSION_WORDS_INIT                                                                                \
     {                                                                                                        \
         .context = CONVERSION_NOT_GIVEN, .batch = CONVERSION_NOT_GIVEN, .split_head = CONVERSION_NOT_GIVEN,  \
-        .threads = CONVERSION_NOT_GIVEN, .gdn_chunk = CONVERSION_NOT_GIVEN                                   \
+        .threads = CONVERSION_NOT_GIVEN, .gdn_chunk = CONVERSION_NOT_GIVEN,                                  \
+        .calibration_tokens = CONVERSION_NOT_GIVEN                                                           \
     }
 
 struct conversion {
     struct convert_options options;
     bool is_plain; /* not to a package, but to a checkpoint */
     struct mixed mixed;
+    struct guide guide;
     struct verify_package verify;
 };
 

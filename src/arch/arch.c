@@ -229,3 +229,13 @@ void arch_describe(struct mil_model *out, const char *short_description, const s
     d->n_user_defined = n_pairs;
     d->user_defined = list;
 }
+
+int64_t arch_layer_of(const char *tensor)
+{
+    const char *at = strstr(tensor, "layers.");
+    char *end;
+    if (!at || at[7] < '0' || at[7] > '9')
+        return -1;
+    long long layer = strtoll(at + 7, &end, 10);
+    return *end == '.' ? layer : -1;
+}

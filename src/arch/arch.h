@@ -76,6 +76,9 @@ void arch_close(struct arch_model *m); /* accepts NULL */
 /* Layers [*begin, *end) of chunk i: consecutive, the first (n_layers mod n_chunks) chunks have one more. */
 void arch_chunk_layers(const struct arch_model *m, int i_chunk, int64_t *begin, int64_t *end);
 
+/* The layer that a tensor belongs to, by its name ("...layers.N...."); -1: none. */
+int64_t arch_layer_of(const char *tensor);
+
 /* Elements [begin, begin + n) of a weight are factor times the elements from `at` on of a tensor. */
 struct arch_run {
     const struct st_tensor *tensor;

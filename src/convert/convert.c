@@ -427,7 +427,8 @@ static bool write_parts(struct conversion *c, uint64_t work_bytes, struct conver
                         struct err *e)
 {
     struct progress progress;
-    struct convert_job job = {.folder = out_folder_path(c->folder),
+    struct convert_job job = {.options = c->options,
+                              .folder = out_folder_path(c->folder),
                               .format = c->options->format,
                               .pool = c->pool,
                               .log = c->options->log,
@@ -575,6 +576,8 @@ static bool run(struct conversion *c, struct convert_report *report, struct err 
     if (!o->chunks_auto && !check_selection(c, e))
         return false;
     if (o->choose && makes_chunks(&c->only) && !o->choose(o->choose_context, c->model, &c->choices, e))
+        return false;
+    if (o->guide && makes_chunks(&c->only) && !o->guide_begin(o->guide_context, c->model, e))
         return false;
     if (!(o->chunks_auto ? build_auto(c, e) && check_selection(c, e) : build_parts(c, e)))
         return false;

@@ -34,6 +34,15 @@ struct convert_options {
      * *out is the caller's and lives until convert_run ends. */
     bool (*choose)(void *context, struct arch_model *m, const struct quant_choices **out, struct err *e);
     void *choose_context;
+    /* Palettes by error feedback: tells what the inputs of a layer's weights are like (quant_weight.guide), before these are
+     * written; layers come in ascending order, each once. A weight without a guide gets k-means. What is told must live
+     * until the next call. NULL: no weight has a guide. */
+    bool (*guide)(void *context, int64_t layer, struct quant_weight *const *weights, int n, struct err *e);
+    /* Called once before, when all but space is checked and chunks are made. */
+    bool (*guide_begin)(void *context, const struct arch_model *m, struct err *e);
+    void *guide_context;
+    const char
+        *guide_key; /* what else the guides depend on, known after guide_begin: only the same resumes */
     /* Tries the finished package in its temporary folder before that gets its name; an error keeps it from that. Called
      * when everything was made (no `only`). NULL: nobody tries. */
     bool (*verify)(void *context, const char *folder, struct err *e);

@@ -49,6 +49,7 @@ struct convert_job {
     struct pool *pool;
     struct log *log;
     struct progress *progress;
+    const struct convert_options *options;
     uint64_t done_bytes; /* of work, over all parts so far */
     uint64_t written_bytes, dedup_bytes;
     struct convert_peak *peak;

@@ -65,6 +65,8 @@ bool convert_work_key(char key[17], const struct convert_options *o, const struc
     if (choices)
         put_choices(&b, choices);
     put_spec(&b, "head", &o->head);
+    if (o->guide)
+        buf_printf(&b, "guide %s\n", o->guide_key ? o->guide_key : "");
     bool ok = true;
     const char *file = "";
     for (int i = 0; i < m->tensors->n_tensors && ok; i++) {

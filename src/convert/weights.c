@@ -131,11 +131,11 @@ static void fill_thread(void *ctx, int i_thread, int n_threads)
     }
 }
 
-static bool fill_slices(struct blob_writer *w, struct convert_job *job, const struct slice_list *slices,
+static bool fill_slices(struct blob_writer *w, struct convert_job *job, const struct slice *slices, size_t n,
                         struct err *e)
 {
     int n_threads = pool_threads(job->pool);
-    struct fill f = {.writer = w, .job = job, .slices = slices->p, .n_slices = slices->n};
+    struct fill f = {.writer = w, .job = job, .slices = slices, .n_slices = n};
     atomic_init(&f.next, 0);
     atomic_init(&f.stop, false);
     atomic_init(&f.done_bytes, job->done_bytes);
@@ -158,6 +158,50 @@ static bool fill_slices(struct blob_writer *w, struct convert_job *job, const st
         quant_scratch_free(f.threads[i].scratch);
     }
     free(f.threads);
+    return ok;
+}
+
+/* ---- layer by layer ---- */
+
+/* The layer whose guide the slice needs, -1: none. */
+static int64_t guided_layer(const struct convert_job *job, const struct slice *s)
+{
+    bool is_guided = job->options->guide && s->quant && s->quant->weight->spec.method == QUANT_FEEDBACK &&
+                     s->quant->weight->spec.kind == QUANT_LUT;
+    return is_guided ? arch_layer_of(s->quant->weight->name) : -1;
+}
+
+/* Asks for the guides of the weights in the slices. */
+static bool guide_slices(struct convert_job *job, int64_t layer, const struct slice *slices, size_t n,
+                         struct err *e)
+{
+    struct quant_weight **weights = xcalloc(n + 1, sizeof(struct quant_weight *));
+    int n_weights = 0;
+    for (size_t i = 0; i < n; i++)
+        if (slices[i].quant && slices[i].unit == 0 && guided_layer(job, &slices[i]) >= 0)
+            weights[n_weights++] = slices[i].quant->weight;
+    bool ok = job->options->guide(job->options->guide_context, layer, weights, n_weights, e);
+    free(weights);
+    return ok;
+}
+
+/* All slices at once, or, where weights need guides, a layer's at a time. */
+static bool fill_layers(struct blob_writer *w, struct convert_job *job, const struct slice_list *l,
+                        struct err *e)
+{
+    bool ok = true;
+    for (size_t begin = 0, end; begin < l->n && ok; begin = end) {
+        int64_t layer = -1;
+        for (end = begin; end < l->n; end++) {
+            int64_t own = guided_layer(job, &l->p[end]);
+            if (own >= 0 && layer >= 0 && own != layer)
+                break;
+            layer = own >= 0 ? own : layer;
+        }
+        if (layer >= 0)
+            ok = guide_slices(job, layer, l->p + begin, end - begin, e);
+        ok = ok && fill_slices(w, job, l->p + begin, end - begin, e);
+    }
     return ok;
 }
 
@@ -262,7 +306,7 @@ bool convert_write_weights(struct convert_part *p, struct convert_job *job, cons
     struct slice_list slices = {0};
     uint64_t *offsets = xcalloc((size_t)p->n_weights + 1, sizeof *offsets);
     bool ok = blob_writer_open(&w, path, e) && place_weights(p, job, w, offsets, &slices, e) &&
-              fill_slices(w, job, &slices, e);
+              fill_layers(w, job, &slices, e);
     if (ok) {
         p->weight_bytes = blob_writer_bytes(w);
         job->written_bytes += blob_writer_bytes(w);

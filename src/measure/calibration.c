@@ -1,8 +1,12 @@
-/* The text that weights are measured on when the user gives none: plain prose, talk, instructions, numbers and code,
- * in the proportions of ordinary use. */
-#include "measure/mixed.h"
+/* Reading the text, and the one that weights are measured on when the user gives none: plain prose, talk, instructions,
+ * numbers and code, in the proportions of ordinary use. */
+#include "measure/calibration.h"
+#include <stdlib.h>
+#include <string.h>
 
-const char mixed_calibration_text[] =
+#define TEXT_BYTES_MAX ((size_t)64 << 20)
+
+const char calibration_text[] =
     "The old harbour lies at the end of a narrow bay, and for most of the year the wind comes from the "
     "west. Boats leave before sunrise and return in the afternoon, when the market opens and the first "
     "buyers walk along the quay. In winter the work is harder: the days are short, ropes freeze, and a "
@@ -30,3 +34,31 @@ const char mixed_calibration_text[] =
     "decision. What is a fair price? That depends on whom you ask, and on when. Once upon a time a little "
     "girl found a small red ball in the garden; she was so happy that she ran to her mother and showed it "
     "to her.\n";
+
+static bool encode_text(const struct calibration *c, const char *checkpoint, struct ids *ids, struct err *e)
+{
+    const char *from = c->from;
+    struct tokenizer *t = NULL;
+    char *text = NULL;
+    size_t bytes = strlen(calibration_text);
+    if (!tokenizer_open(&t, checkpoint, e)) {
+        err_wrap(e,
+                 "weights are measured on a text, for which the checkpoint's tokenizer is needed, or on ids");
+        return err_set_hint(e, HINT_CALIBRATION_IDS);
+    }
+    bool ok = (!from || c->read_text(from, &text, &bytes, TEXT_BYTES_MAX, e)) &&
+              tokenizer_encode(t, from ? text : calibration_text, bytes, true, ids, e);
+    free(text);
+    tokenizer_free(t);
+    return ok;
+}
+
+bool calibration_read(const struct calibration *c, const char *checkpoint, struct ids *ids, struct err *e)
+{
+    const char *from = c->from;
+    bool is_ids = from && from[0] == '@';
+    if (!(is_ids ? c->read_ids(from, &ids->p, &ids->n, e) : encode_text(c, checkpoint, ids, e)))
+        return false;
+    return ids->n >= 2 || err_set(e, ERR_FORMAT, "%s: expected a text of some words, found %zu token%s",
+                                  from ? from : "the calibration text", ids->n, ids->n == 1 ? "" : "s");
+}

@@ -10,7 +10,6 @@
 #include "reference/reference.h"
 #include "tokenizer/tokenizer.h"
 
-#define TEXT_BYTES_MAX ((size_t)64 << 20)
 #define CODES_AT_ONCE 1024
 
 /* ---- a quantized weight in memory ---- */
@@ -209,16 +208,6 @@ struct measurement {
     int n_done;
 };
 
-static int64_t layer_of(const char *name)
-{
-    const char *at = strstr(name, "layers.");
-    char *end;
-    if (!at || at[7] < '0' || at[7] > '9')
-        return -1;
-    long long layer = strtoll(at + 7, &end, 10);
-    return *end == '.' ? layer : -1;
-}
-
 /* The weights of a chunk with one width; the model stays open for their sources. */
 static bool list_weights(struct measurement *x, struct arch_model *m, int i_chunk, int bits,
                          struct quant_weight ***list, int *n, struct err *e)
@@ -248,43 +237,17 @@ static bool list_chunk(struct measurement *x, struct arch_model *m, int i_chunk,
         const struct quant_weight *w = narrow[i];
         c->list[c->n] = (struct quant_choice){
             .name = xstrdup(w->name), .ordinal = w->ordinal, .n_elems = w->rows * w->columns};
-        x->subjects[c->n++] = (struct subject){.narrow = w, .wide = wide[i], .layer = layer_of(w->name)};
+        x->subjects[c->n++] = (struct subject){.narrow = w, .wide = wide[i], .layer = arch_layer_of(w->name)};
     }
     x->n = c->n;
     return true;
 }
 
-/* The ids of the calibration text, by the checkpoint's tokenizer. */
-static bool encode_text(const struct mixed *x, const char *checkpoint, struct ids *ids, struct err *e)
-{
-    const char *from = x->calibration;
-    struct tokenizer *t = NULL;
-    char *text = NULL;
-    size_t bytes = strlen(mixed_calibration_text);
-    if (!tokenizer_open(&t, checkpoint, e)) {
-        err_wrap(
-            e,
-            "mixed widths are measured on a text, for which the checkpoint's tokenizer is needed, or on ids");
-        return err_set_hint(e, HINT_CALIBRATION_IDS);
-    }
-    bool ok = (!from || x->read_text(from, &text, &bytes, TEXT_BYTES_MAX, e)) &&
-              tokenizer_encode(t, from ? text : mixed_calibration_text, bytes, true, ids, e);
-    free(text);
-    tokenizer_free(t);
-    return ok;
-}
-
 static bool read_tokens(struct measurement *x, const struct arch_model *m, struct err *e)
 {
-    const char *from = x->mixed->calibration;
     size_t n_max = MIXED_TOKENS_MAX;
-    bool is_ids = from && from[0] == '@';
-    if (!(is_ids ? x->mixed->read_ids(from, &x->ids.p, &x->ids.n, e)
-                 : encode_text(x->mixed, m->checkpoint, &x->ids, e)))
+    if (!calibration_read(&x->mixed->calibration, m->checkpoint, &x->ids, e))
         return false;
-    if (x->ids.n < 2)
-        return err_set(e, ERR_FORMAT, "%s: expected a text of some words, found %zu token%s",
-                       from ? from : "the calibration text", x->ids.n, x->ids.n == 1 ? "" : "s");
     if (n_max > (size_t)x->reference->max_positions)
         n_max = (size_t)x->reference->max_positions;
     if (x->ids.n > n_max)

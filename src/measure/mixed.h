@@ -8,16 +8,14 @@
 #define MILKIT_MEASURE_MIXED_H
 
 #include "arch/arch.h"
+#include "measure/calibration.h"
 #include "quant/quant.h"
 
 /* Tokens of the calibration text that are used. */
 #define MIXED_TOKENS_MAX 512
 
 struct mixed {
-    const char *calibration; /* file, "-" for stdin, "@FILE" with ids; NULL: a text of our own */
-    /* How the two kinds are read, into heap memory; needed with a calibration. */
-    bool (*read_text)(const char *from, char **text, size_t *bytes, size_t max_bytes, struct err *e);
-    bool (*read_ids)(const char *from, int32_t **ids, size_t *n, struct err *e);
+    struct calibration calibration;
     struct quant_spec spec; /* of the narrow width */
     double mean_bits;       /* allowed */
     int n_threads;          /* 0: all */
@@ -28,8 +26,5 @@ struct mixed {
 /* convert_options.choose; context: a struct mixed. The weights are those that quant_apply finds in the chunks. */
 bool mixed_choose(void *context, struct arch_model *m, const struct quant_choices **out, struct err *e);
 void mixed_fini(struct mixed *x);
-
-/* calibration.c: about 300 words of several kinds of text. */
-extern const char mixed_calibration_text[];
 
 #endif
