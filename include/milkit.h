@@ -538,6 +538,14 @@ MK_API void mk_result_free(mk_result *r);
  * "tensors_used", "tensors_left_out", "has_tokenizer". */
 MK_API mk_status mk_convert(mk_library *library, const char *checkpoint, const char *output,
                             const char *options_json, const mk_call *call, mk_text **report, mk_error **e);
+/* Does a package compute what its checkpoint computes? The reference continues a prompt in float32, the package gets the same tokens, and logits,
+ * what layers leave, and states are compared. Keys: "prompt" (a text) or "tokens" (an array of ids), else a prompt of our own; "max-tokens" (to
+ * compare, 32); "layers" (bool: the report lists layers and states); limits instead of those of the weights' width: "min-cosine", "max-kl",
+ * "min-top1", "min-layer-cosine", "min-added-cosine", "min-gain", "max-gain", "max-difference", "margin" (numbers).
+ * *report (unless NULL): the JSON object of `milkit check --json`, with its "verdict": "pass", "fail", or "none" where nothing tells rounding from a
+ * fault at this width. MK_OUTSIDE: the verdict is "fail", or the two are not of one model; of the former there is a report, too. */
+MK_API mk_status mk_check(mk_library *library, const char *folder, const char *checkpoint,
+                          const char *options, const mk_call *call, mk_text **report, mk_error **e);
 /* .mlpackage to .mlmodelc. "force": replace what is there. */
 MK_API mk_status mk_compile(mk_library *library, const char *package, const char *output,
                             const char *options_json, mk_error **e);

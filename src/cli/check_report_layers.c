@@ -1,8 +1,6 @@
-/* milkit check: what layers leave and states, as lines, as tables and as JSON. */
+/* milkit check: what layers leave and states, as lines and as tables. */
 #include <math.h>
-#include <string.h>
 #include "cli/check_report.h"
-#include "format/json.h"
 
 void check_report_worst(const struct check_layers_found *l, struct buf *b)
 {
@@ -57,42 +55,4 @@ void check_report_layers(const struct check_layers_found *l, struct buf *b)
             buf_puts(b, "  not finite\n");
     }
     buf_putc(b, '\n');
-}
-
-static void put_number(struct buf *b, const char *key, double v)
-{
-    buf_printf(b, ", \"%s\": ", key);
-    json_put_double(b, v);
-}
-
-void check_report_layers_json(const struct check_layers_found *l, struct buf *b)
-{
-    buf_puts(b, "\"layers\": [");
-    for (int64_t i = -1; i <= l->n_layers; i++) {
-        const struct check_layer *t = &l->layers[i + 1];
-        const char *type = i < 0 ? "embeddings" : i == l->n_layers ? "final norm" : l->types[i];
-        buf_printf(b, "%s{\"layer\": %lld, \"type\": ", i < 0 ? "\n  " : ",\n  ", (long long)i);
-        json_put_string(b, type, strlen(type));
-        buf_printf(b, ", \"rows\": %lld, \"not_finite\": %lld", (long long)(t->n + t->n_not_finite),
-                   (long long)t->n_not_finite);
-        put_number(b, "min_cosine", t->n ? t->min_cosine : NAN);
-        put_number(b, "mean_cosine", check_layer_cosine(t));
-        put_number(b, "min_added_cosine", t->n_added ? t->min_added : NAN);
-        put_number(b, "mean_added_cosine", check_layer_added(t));
-        put_number(b, "added_gain", check_layer_gain(t));
-        put_number(b, "max_relative_error", t->n ? t->max_error : NAN);
-        buf_putc(b, '}');
-    }
-    buf_puts(b, "],\n \"states\": [");
-    for (int i = 0; i < l->n_states; i++) {
-        const struct check_state *s = &l->states[i];
-        buf_puts(b, i ? ",\n  {\"name\": " : "\n  {\"name\": ");
-        json_put_string(b, s->name, strlen(s->name));
-        buf_printf(b, ", \"layer\": %lld, \"what\": \"%s\"", (long long)s->layer, check_state_name(s->kind));
-        put_number(b, "cosine", s->is_finite ? s->cosine : NAN);
-        put_number(b, "gain", s->is_finite ? s->gain : NAN);
-        put_number(b, "relative_error", s->is_finite ? s->error : NAN);
-        buf_putc(b, '}');
-    }
-    buf_puts(b, "],\n ");
 }

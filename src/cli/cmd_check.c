@@ -127,12 +127,12 @@ static bool open_all(struct options *o, struct err *e)
 
 static bool run_check(struct options *o, struct err *e)
 {
-    const struct check_report report = {.check = &o->check,
-                                        .checkpoint = o->checkpoint,
-                                        .tokenizer = o->tokenizer,
-                                        .bench = o->bench ? &o->measured : NULL,
-                                        .is_json = o->json,
-                                        .with_layers = o->with_layers};
+    const struct check_report report = {.found = {.check = &o->check,
+                                                  .checkpoint = o->checkpoint,
+                                                  .tokenizer = o->tokenizer,
+                                                  .bench = o->bench ? &o->measured : NULL,
+                                                  .with_layers = o->with_layers},
+                                        .is_json = o->json};
     return read_prompt(o, e) && check_fit(&o->check, e) && (!o->check.reference || run_comparison(o, e)) &&
            (!o->bench || run_bench(o, e)) && check_report(&report, e);
 }

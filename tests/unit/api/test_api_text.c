@@ -349,6 +349,99 @@ static void test_inspect(void **state)
     free(path);
 }
 
+static bool count_calls(void *context, const mk_progress *p)
+{
+    int *n = context;
+    (void)p;
+    ++*n;
+    return true;
+}
+
+static void test_check(void **state)
+{
+    (void)state;
+    char *path = package_make(&tiny), *checkpoint = xasprintf("%s/models/qwen3-tiny", MILKIT_TEST_DATA);
+    mk_text *report = NULL;
+    mk_cancel *c = mk_cancel_new();
+    int n = 0;
+    mk_call call = {.size = sizeof call, .cancel = c, .progress = count_calls, .context = &n};
+    OK(mk_check(library, path, checkpoint, "{\"max-tokens\": 6}", &call, &report, e));
+    assert_non_null(strstr(mk_text_data(report, NULL), "\"verdict\": \"pass\""));
+    assert_null(strstr(mk_text_data(report, NULL), "\"layers\""));
+    mk_text_free(report);
+    FAILS(mk_check(library, path, checkpoint,
+                   "{\"max-tokens\": 2, \"tokens\": [70, 71], \"layers\": true, \"max-difference\": 0}", NULL,
+                   &report, e),
+          MK_OUTSIDE, "outside the limits");
+    assert_non_null(strstr(mk_text_data(report, NULL), "\"verdict\": \"fail\""));
+    assert_non_null(strstr(mk_text_data(report, NULL), "\"layers\""));
+    mk_text_free(report);
+    static const char *const wrong[][2] = {{"{\"tokens\": [1.5]}", "number 1"},
+                                           {"{\"tokens\": []}", "no token id"},
+                                           {"{\"prompt\": 1}", "prompt"},
+                                           {"{\"prompt\": \"a\", \"tokens\": [1]}", "one of them"},
+                                           {"{\"min-cosine\": 2}", "min-cosine"},
+                                           {"{\"max-tokens\": -1}", "max-tokens"},
+                                           {"{\"layer\": true}", "unknown key"},
+                                           {"{\"tokens\": [99999999]}", "vocabulary"},
+                                           {"{\"min-gain\": 2, \"max-gain\": 1}", "at least"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        FAILS(mk_check(library, path, checkpoint, wrong[i][0], NULL, &report, e), MK_USAGE, wrong[i][1]);
+        assert_null(report);
+    }
+    mk_cancel_set(c);
+    FAILS(mk_check(library, path, checkpoint, NULL, &call, &report, e), MK_CANCELLED, NULL);
+    FAILS(mk_check(library, path, "no/such/folder", NULL, NULL, &report, e), MK_FAILED, "no/such/folder");
+    mk_cancel_free(c);
+    free(path);
+    free(checkpoint);
+}
+
+static void test_convert(void **state)
+{
+    (void)state;
+    char *out = path_join(packages_scratch, "made"),
+         *checkpoint = xasprintf("%s/models/qwen3-gqa8", MILKIT_TEST_DATA);
+    char *ids = path_join(packages_scratch, "calibration.ids");
+    FILE *f = fopen(ids, "wb");
+    assert_non_null(f);
+    fputs("1, 2, 3, 4, 5, 6, 7, 8, 9", f);
+    fclose(f);
+    char *mixed = xasprintf(
+        "{\"context\": 64, \"batch\": 16, \"lut-ffn\": \"4,0\", \"lut-ffn-mixed\": 4.5, \"chunks\": 2, "
+        "\"calibration\": \"@%s\"}",
+        ids);
+    mk_text *report = NULL;
+    OK(mk_convert(library, checkpoint, out, mixed, NULL, &report, e));
+    assert_non_null(strstr(mk_text_data(report, NULL), "\"parts\": 4"));
+    mk_text_free(report);
+    FAILS(mk_convert(library, checkpoint, out, mixed, NULL, NULL, e), MK_FAILED, "exists");
+    static const char *const wrong[][2] = {
+        {"{\"contexts\": 1}", "unknown key 'contexts'"},
+        {"{\"context\": 0}", "context"},
+        {"{\"chunks\": \"many\"}", "options: chunks"},
+        {"{\"chunks\": 1.5}", "options: chunks"},
+        {"{\"chunks\": true}", "chunks"},
+        {"{\"lut-ffn\": \"5\"}", "options: lut-ffn: expected 1, 2, 3, 4, 6 or 8 bits"},
+        {"{\"lut-ffn\": \"4\", \"quant-ffn\": \"int8\"}", "options: lut-ffn and options: quant-ffn"},
+        {"{\"lut-ffn-mixed\": 4.5}", "needs options: lut-ffn"},
+        {"{\"calibration\": \"x\"}", "only options: lut-ffn-mixed"},
+        {"{\"format\": \"zip\"}", "options: format"},
+        {"{\"no-verify\": 1}", "no-verify"},
+        {"{\"report\": \"-\"}", "does not print"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        FAILS(mk_convert(library, checkpoint, out, wrong[i][0], NULL, NULL, e), MK_USAGE, wrong[i][1]);
+    mk_error *e = NULL;
+    assert_int_equal(mk_convert(library, checkpoint, out, NULL, NULL, NULL, &e), MK_FAILED);
+    assert_string_equal(mk_error_hint(e), "force");
+    mk_error_free(e);
+    free(mixed);
+    free(ids);
+    free(out);
+    free(checkpoint);
+}
+
 /* Children keep their parents. */
 static void test_order_of_closing(void **state)
 {
@@ -381,7 +474,8 @@ int main(void)
         cmocka_unit_test(test_text),    cmocka_unit_test(test_template),
         cmocka_unit_test(test_sampler), cmocka_unit_test(test_session),
         cmocka_unit_test(test_cancel),  cmocka_unit_test(test_files),
-        cmocka_unit_test(test_inspect), cmocka_unit_test(test_order_of_closing),
+        cmocka_unit_test(test_inspect), cmocka_unit_test(test_check),
+        cmocka_unit_test(test_convert), cmocka_unit_test(test_order_of_closing),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
