@@ -52,6 +52,9 @@ comm -13 header.txt shown.txt >only.txt
 while read -r name; do
     grep -qx "$name" shown.txt || fail "the header promises $name, the library does not have it"
 done <header.txt
+grep -oE '^\| `mk_[a-z0-9_]+`' "$SOURCE/docs/library.md" | tr -d '|` ' | sort -u >listed.txt
+comm -23 header.txt listed.txt >only.txt
+[ -s only.txt ] && fail "docs/library.md does not list: $(tr '\n' ' ' <only.txt)"
 nm -g --defined-only "$folder/libmilkit.a" | awk 'NF == 3 { print $3 }' | grep -v '^mk_' >only.txt
 [ -s only.txt ] && fail "the static library shows more: $(head -3 only.txt)"
 if nm "$library" -D --undefined-only | grep -qE ' (exit|printf|puts|__printf_chk|signal|sigaction)(@|$)'; then
@@ -81,6 +84,10 @@ for example in "$SOURCE"/examples/*.c; do
         echo "skipped: no C++ compiler"
     fi
 done
+# the program of docs/library.md
+sed -n '/^## A program/,/^## Rules/p' "$SOURCE/docs/library.md" | sed -n 's/^    //p' >page.c
+# shellcheck disable=SC2086
+gcc -std=c99 -Wall -Wextra -Werror $flags page.c -o page $libs || fail "the program of docs/library.md"
 for plus in "" ++; do
     [ -x "./convert$plus" ] || continue
     rm -rf package
@@ -94,6 +101,7 @@ for plus in "" ++; do
     printf 'But, beloved\nAnd it came\n' | "./chat$plus" package "Be brief" >out.txt 2>err.txt || fail "chat$plus: $(tail -1 err.txt)"
     [ "$(grep -c '^\[.*: [0-9]* tokens, [0-9]* of the prompt' out.txt)" -eq 2 ] || fail "chat$plus: $(cat out.txt)"
     [ "$(sed -n 's/^\[.* tokens, \([0-9]*\) of.*/\1/p' out.txt | sed -n 2p)" -gt 0 ] || fail "chat$plus: nothing is known in the second turn"
+    [ -n "$plus" ] || { ./page package >out.txt 2>err.txt && [ -s out.txt ]; } || fail "the program of docs/library.md: $(tail -1 err.txt)"
     "./minimal$plus" nowhere x >out.txt 2>err.txt && fail "minimal$plus nowhere: no error"
     grep -q nowhere err.txt || fail "minimal$plus nowhere: $(cat err.txt)"
 done
