@@ -120,7 +120,7 @@ static bool find_match(struct added_walk *w)
         }
         size_t begin = w->scan, end = begin + token->n;
         w->scan = end; /* also for one that is dropped: the library goes on behind it */
-        if (token->single_word && !stands_alone(w, begin, end))
+        if (token->is_passed_over || (token->single_word && !stands_alone(w, begin, end)))
             continue;
         uint32_t cp;
         while (token->lstrip && begin > w->done) {

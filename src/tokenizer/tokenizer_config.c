@@ -326,18 +326,32 @@ static bool push_tokens(struct tokenizer_config *c, const char *where, struct er
     return push_extra_tokens(c, where, e);
 }
 
-/* Only these classes of transformers build their pre-tokenizer by the flag; others keep that of tokenizer.json. */
-static bool class_takes_prefix_space(const char *name)
+/* What a class of transformers makes of add_prefix_space. Those that build no part of their own keep what tokenizer.json
+ * says. */
+enum prefix_class {
+    PREFIX_OF_FILE,
+    PREFIX_OF_BYTES,      /* builds a ByteLevel pre-tokenizer by the flag */
+    PREFIX_OF_BLANKS,     /* builds Metaspace and its decoder by it */
+    PREFIX_OF_CODE_BLANKS /* Metaspace alone */
+};
+
+static enum prefix_class class_of(const char *name)
 {
-    static const char *const classes[] = {"Qwen2Tokenizer", "Qwen3_5Tokenizer", "GPT2Tokenizer",
-                                          "RobertaTokenizer"};
+    static const struct {
+        const char *name;
+        enum prefix_class class;
+    } classes[] = {{"Qwen2Tokenizer", PREFIX_OF_BYTES},          {"Qwen3_5Tokenizer", PREFIX_OF_BYTES},
+                   {"GPT2Tokenizer", PREFIX_OF_BYTES},           {"RobertaTokenizer", PREFIX_OF_BYTES},
+                   {"CodeGenTokenizer", PREFIX_OF_BYTES},        {"GPTNeoXTokenizer", PREFIX_OF_BYTES},
+                   {"CohereTokenizer", PREFIX_OF_BYTES},         {"LlamaTokenizer", PREFIX_OF_BLANKS},
+                   {"CodeLlamaTokenizer", PREFIX_OF_CODE_BLANKS}};
     size_t n = name ? strlen(name) : 0;
     if (name && has_suffix(name, "Fast"))
         n -= strlen("Fast");
     for (size_t i = 0; i < sizeof classes / sizeof classes[0]; i++)
-        if (n == strlen(classes[i]) && memcmp(name, classes[i], n) == 0)
-            return true;
-    return false;
+        if (n == strlen(classes[i].name) && memcmp(name, classes[i].name, n) == 0)
+            return classes[i].class;
+    return PREFIX_OF_FILE;
 }
 
 static bool read_flags(struct tokenizer_config *c, const char *where, struct err *e)
@@ -351,11 +365,14 @@ static bool read_flags(struct tokenizer_config *c, const char *where, struct err
         return false;
     c->clean_up = wanted && meant; /* as in transformers, for BPE only when it says twice that it means it */
     const cJSON *prefix = json_get(c->config, "add_prefix_space");
-    if (cJSON_IsBool(prefix) && class_takes_prefix_space(class_name)) {
+    enum prefix_class class = class_of(class_name);
+    if (cJSON_IsBool(prefix) && class == PREFIX_OF_BYTES) {
         c->has_prefix_space = true;
         c->prefix_space = cJSON_IsTrue(prefix);
     }
-    return true;
+    c->keeps_blank = cJSON_IsFalse(prefix) && class == PREFIX_OF_BLANKS;
+    c->drops_prefix = c->keeps_blank || (cJSON_IsFalse(prefix) && class == PREFIX_OF_CODE_BLANKS);
+    return json_get_bool(c->config, "split_special_tokens", &c->splits_special, where, e);
 }
 
 bool tokenizer_config_take(struct tokenizer_config *c, const char *where, struct err *e)

@@ -120,6 +120,7 @@ struct added_token {
     size_t n;
     int32_t id;
     bool single_word, lstrip, rstrip;
+    bool is_passed_over; /* found, and its text goes the way of all text */
 };
 
 /* Sorted bytewise: a range of it is a node of a trie. */
@@ -288,9 +289,13 @@ struct tokenizer {
     struct splitter splitters[TOKENIZER_MAX_STEPS];
     int n_splitters;
     struct added_set added_raw, added_normalized;
-    uint8_t *is_special;                 /* [model.vocab.n_ids] */
-    struct ids prefix, suffix;           /* what the post-processor adds */
-    bool has_prefix_space, prefix_space; /* while it is read: tokenizer_config.json decides on ByteLevel's */
+    uint8_t *is_special;       /* [model.vocab.n_ids] */
+    struct ids prefix, suffix; /* what the post-processor adds */
+    /* While it is read: what tokenizer_config.json decides. */
+    bool has_prefix_space, prefix_space; /* of ByteLevel */
+    bool drops_prefix;                   /* of Metaspace, and of the normalizer that does the same */
+    bool keeps_blank;                    /* the decoder does not take one away at the start */
+    bool splits_special;                 /* special tokens are not found in texts */
     struct decoder decoder;
 };
 
@@ -333,7 +338,7 @@ struct tokenizer_config {
     struct added_entry *entries; /* in the order in which they are added */
     size_t n, capacity;
     bool clean_up;
-    bool has_prefix_space, prefix_space;
+    bool has_prefix_space, prefix_space, drops_prefix, keeps_blank, splits_special;
 };
 /* folder: that of the tokenizer.json. Finish it in any case. */
 bool tokenizer_config_read(struct tokenizer_config *c, const char *folder, struct err *e) MUST_CHECK;

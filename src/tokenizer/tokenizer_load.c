@@ -187,6 +187,8 @@ static bool read_normalizer(struct tokenizer *t, const cJSON *item, const char *
             return false;
         if (!prepend)
             return expected(where, "Prepend", "a text \"prepend\"", NULL, e);
+        if (t->drops_prefix)
+            return true;
         *step = (struct normalizer){.kind = NORMALIZE_PREPEND, .to = xstrdup(prepend)};
     } else if (strcmp(type, "Strip") == 0) {
         *step = (struct normalizer){.kind = NORMALIZE_STRIP};
@@ -278,6 +280,8 @@ static bool read_metaspace(struct tokenizer *t, struct splitter *step, const cJS
         !read_prepend_scheme(&step->prefix_when, item, where, e) ||
         !json_get_bool(item, "split", &split, where, e))
         return false;
+    if (t->drops_prefix)
+        step->prefix_when = PREFIX_NEVER;
     /* "first" asks whether a piece starts where the text did before it was normalised */
     for (int i = 0; i < t->n_normalizers && step->prefix_when == PREFIX_FIRST; i++) {
         const struct normalizer *n = &t->normalizers[i];
@@ -460,8 +464,14 @@ static bool read_decoder(struct tokenizer *t, const cJSON *item, const char *typ
         d->is_fused = true;
         return true;
     }
-    if (strcmp(type, "Strip") == 0 && (d->is_fused || !d->byte_fallback))
-        return read_decoder_strip(d->is_fused ? &d->text_strip : &d->token_strip, item, where, e);
+    if (strcmp(type, "Strip") == 0 && (d->is_fused || !d->byte_fallback)) {
+        struct decoder_strip *strip = d->is_fused ? &d->text_strip : &d->token_strip;
+        if (!read_decoder_strip(strip, item, where, e))
+            return false;
+        if (t->keeps_blank) /* none was put in front */
+            strip->n_start = 0;
+        return true;
+    }
     if (d->is_fused)
         return unsupported(where, "decoder behind Fuse", type, e);
     if (strcmp(type, "ByteFallback") == 0 && !d->byte_fallback) {
@@ -478,7 +488,7 @@ static bool read_decoder(struct tokenizer *t, const cJSON *item, const char *typ
         if (!read_char(blank, item, "replacement", where, e) || !read_prepend_scheme(&when, item, where, e))
             return false;
         d->blank = xstrdup(blank);
-        d->drops_first = when != PREFIX_NEVER;
+        d->drops_first = when != PREFIX_NEVER && !t->keeps_blank;
         return true;
     }
     if (strcmp(type, "Replace") != 0)
@@ -503,6 +513,9 @@ bool tokenizer_load(struct tokenizer *t, const cJSON *root, struct str vocab, st
         return unsupported(where, "tokenizer version", version, e);
     t->has_prefix_space = config && config->has_prefix_space;
     t->prefix_space = config && config->prefix_space;
+    t->drops_prefix = config && config->drops_prefix;
+    t->keeps_blank = config && config->keeps_blank;
+    t->splits_special = config && config->splits_special;
     /* the pre-tokenizer tells whether symbols are bytes; added tokens need the normalizer and the model's ids
      */
     return read_parts(t, json_get(root, "normalizer"), "normalizer", "normalizers", read_normalizer, where,

@@ -84,14 +84,14 @@ static bool add(struct additions *a, const struct added_entry *entry, struct err
 
 /* --- the sets that encoding walks over --- */
 
-static void push(struct added_set *set, const struct state *s, struct str text)
+static void push(struct added_set *set, const struct state *s, struct str text, bool splits_special)
 {
     if (text.n == 0)
         return;
     char *copy = xmalloc(text.n);
     memcpy(copy, text.p, text.n);
     added_set_push(set, (struct added_token){copy, text.n, s->id, s->newest.single_word, s->newest.lstrip,
-                                             s->newest.rstrip});
+                                             s->newest.rstrip, splits_special && s->is_special});
 }
 
 static bool add_to_sets(struct tokenizer *t, const struct state *s, struct regex_scratch *regex,
@@ -101,7 +101,7 @@ static bool add_to_sets(struct tokenizer *t, const struct state *s, struct regex
     struct buf scratch[2];
     bool ok = true;
     if (!s->newest.normalized)
-        push(&t->added_raw, s, text);
+        push(&t->added_raw, s, text, t->splits_special);
     if (!s->was_normalized)
         return true;
     buf_init(&scratch[0], TOKENIZER_MAX_JSON_BYTES);
@@ -112,7 +112,7 @@ static bool add_to_sets(struct tokenizer *t, const struct state *s, struct regex
     if (ok && (normal.n != text.n || memcmp(normal.p, text.p, text.n) != 0))
         ok = vocab_set_text(&t->model.vocab, s->id, normal.p, normal.n, e);
     if (ok && s->newest.normalized)
-        push(&t->added_normalized, s, normal);
+        push(&t->added_normalized, s, normal, t->splits_special);
     buf_fini(&scratch[0]);
     buf_fini(&scratch[1]);
     return ok;

@@ -24,6 +24,21 @@ QWEN = {
                      "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"}},
         {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}]},
 }
+# A model on characters, with blanks in front and in between as Llama's tokenizers have them.
+BLANKS = {
+    "normalizer": {"type": "Sequence", "normalizers": [
+        {"type": "Prepend", "prepend": "\u2581"}, {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}]},
+    "pre_tokenizer": None,
+    "post_processor": None,
+    "decoder": {"type": "Sequence", "decoders": [
+        {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"},
+        {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
+    "model": {"type": "BPE", "dropout": None, "unk_token": "<unk>", "continuing_subword_prefix": None, "end_of_word_suffix": None,
+              "fuse_unk": True, "byte_fallback": True, "ignore_merges": False, "merges": ["\u2581 a"],
+              "vocab": {t: i for i, t in enumerate(["<unk>", "<s>", "</s>", *[f"<0x{b:02X}>" for b in range(256)], "\u2581", "a", "b",
+                                                    "\u2581a"])}},
+    "added_tokens": [],
+}
 FAST = {"tokenizer_class": "PreTrainedTokenizerFast"}
 TEXTS = ["a<|new|>b", "a  <|new|>  b <|im_end|> x", "x<|b|>y <|im_start|>z", "  Aa aa c c<pad> \u00e9x E\u0301X<|im_end|>\n",
          "<|new|><|b|><pad><|im_end|><|im_end|>", "1<|NEW|>2 AA <PAD>", "_a_<|new|>_<|endoftext|>", "a"]
@@ -72,6 +87,31 @@ def fixed():
         yield f"add_prefix_space {value}", {}, {**FAST, "add_prefix_space": value}, None, None
         yield f"add_prefix_space {value}, Qwen2", {**QWEN, "added_tokens": full_added()}, {
             "tokenizer_class": "Qwen2Tokenizer", "add_prefix_space": value}, None, None
+        for name in ["CodeGenTokenizer", "GPTNeoXTokenizerFast", "CohereTokenizer", "LlamaTokenizer"]:
+            bytes_of = {"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": not value, "trim_offsets": True, "use_regex": True}}
+            if name.startswith("GPTNeoX"):
+                bytes_of["normalizer"] = {"type": "NFC"}
+            if name.startswith("Cohere"):
+                bytes_of = {"normalizer": {"type": "NFC"}, "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+                    {"type": "Digits", "individual_digits": True}, bytes_of["pre_tokenizer"]]}}
+            # names that the class would fill by itself
+            names = {key + "_token": "<|endoftext|>" for key in ["bos", "eos", "unk", "pad", "cls", "sep", "mask"]}
+            yield f"add_prefix_space {value}, {name}", {**bytes_of, "added_tokens": full_added()}, {
+                "tokenizer_class": name, "add_prefix_space": value, **names}, None, None
+        for name in ["LlamaTokenizer", "LlamaTokenizerFast", "CodeLlamaTokenizer"]:
+            if not value:
+                start = {} if name != "CodeLlamaTokenizer" else {"post_processor": {
+                    "type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+                    "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+                    "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}}}}
+                yield f"add_prefix_space {value}, {name} on characters", {**BLANKS, **start, "added_tokens": [
+                    {"id": i, **token(t)} for i, t in enumerate(["<unk>", "<s>", "</s>"])]}, {"tokenizer_class": name, "add_prefix_space": value}, None, None
+        yield f"split_special_tokens {value}", {}, {**FAST, "split_special_tokens": value}, None, None
+        yield f"split_special_tokens {value}, declared ones", {}, {**FAST, "split_special_tokens": value, "added_tokens_decoder": {
+            "258": token("<|new|>", lstrip=True), "259": token("<|b|>", special=False), "260": token(" c", normalized=True)},
+            "pad_token": "<pad>"}, None, None
+        yield f"split_special_tokens {value}, Qwen2", {**QWEN, "added_tokens": full_added()}, {
+            "tokenizer_class": "Qwen2Tokenizer", "split_special_tokens": value}, None, None
     yield "decoder, Qwen2", {**QWEN, "added_tokens": full_added()}, {
         "tokenizer_class": "Qwen2TokenizerFast", "added_tokens_decoder": {
             "256": token("<|im_start|>"), "257": token("<|im_end|>", lstrip=True), "258": token("<|endoftext|>"),
