@@ -189,6 +189,19 @@ static void *fill(size_t bytes, bool is_f16)
     return p;
 }
 
+/* About normally distributed: how often sums in fixed point are taken apart depends on how activations are distributed. */
+static void make_normal(float *x, int64_t n)
+{
+    uint32_t s = 54321;
+    for (int64_t i = 0; i < n; i++) {
+        x[i] = 0;
+        for (int k = 0; k < 8; k++) {
+            s = s * 1664525u + 1013904223u;
+            x[i] += (float)(int32_t)s * 0x1p-32f;
+        }
+    }
+}
+
 static void prepare_fixed(struct job *j)
 {
     mem_free(j->prepared);
@@ -294,6 +307,7 @@ static void bench_fixed(struct pool *pool, pool_fn fn, const char *name, int bit
     j.flops = fn == run_fixed_prepare ? 0 : 2.0 * (double)n_in * (double)n_out * (double)n_rows;
     j.scratch_floats = KERNEL_FIXED_SCRATCH(n_in, n_rows) / 4;
     j.x = fill((size_t)(n_rows * n_in) * 4, false);
+    make_normal(j.x, n_rows * n_in);
     j.y = fill((size_t)(n_rows * n_out) * 4, false);
     j.w = fill((size_t)(n_in * n_out * bits / 8), false);
     j.scratch = fill(j.scratch_floats * 4 * 64, false);

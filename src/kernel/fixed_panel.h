@@ -28,7 +28,8 @@
 _Static_assert((int64_t)FIXED_MAX *RUN_SUM_MAX + 65535 < INT64_C(1) << 31, "a run's sum fits a lane");
 _Static_assert((int64_t)FIXED_LANE_PRODUCTS *FIXED_MAX *FIXED_MAX + 65535 < INT64_C(1) << 31,
                "so do as many products");
-_Static_assert(PANEL_BYTES + DECODED_BYTES + PANEL_X * PANEL_ROWS * 4 + (FIXED_BLOCK / 16) * PANEL_ROWS * 4 <=
+_Static_assert(64 + PANEL_BYTES + DECODED_BYTES + PANEL_X * PANEL_ROWS * 4 +
+                       (FIXED_BLOCK / 16) * PANEL_ROWS * 4 <=
                    KERNEL_FIXED_SCRATCH(0, 2),
                "scratch holds a panel, decoded rows, unfinished sums and scales");
 
@@ -322,7 +323,7 @@ static ALWAYS_INLINE void fixed_panel(float *y, int64_t y_stride, const char *x,
                                       int64_t n_rows, int64_t first, int64_t n, char *scratch, int bits,
                                       bool is_identity, bool by_unit)
 {
-    char *panel = scratch, *decoded = panel + PANEL_BYTES;
+    char *panel = whole_line(scratch), *decoded = panel + PANEL_BYTES;
     float *sums = (float *)(void *)(decoded + DECODED_BYTES), *scales = sums + PANEL_X * PANEL_ROWS;
     int64_t n_blocks = blocks_of(w->n_in);
     if (n_blocks == 0)

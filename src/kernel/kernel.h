@@ -27,7 +27,7 @@
  * unfinished sums, and activations in another order, of as many rows at a time as are not too many numbers */
 #define KERNEL_LINEAR_TOKENS 64
 #define KERNEL_LINEAR_CHUNK 98816
-#define KERNEL_LINEAR_TURNED (64 * 4096)
+#define KERNEL_LINEAR_TURNED (64 * 16384)
 #define KERNEL_LINEAR_SCRATCH(n_in, n_rows)                                                                  \
     ((n_rows) == 1 ? (size_t)16                                                                              \
                    : KERNEL_LINEAR_CHUNK + 512 +                                                             \

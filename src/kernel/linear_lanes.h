@@ -249,7 +249,7 @@ static ALWAYS_INLINE void linear_by_lanes(float *y, int64_t y_stride, const floa
                                           const void *w, const float *bias, int64_t n_rows, int64_t n_in,
                                           int64_t begin, int64_t end, float *scratch, bool is_f16)
 {
-    float *chunk = scratch, *turned = scratch + KERNEL_LINEAR_CHUNK;
+    float *chunk = whole_line(scratch), *turned = chunk + KERNEL_LINEAR_CHUNK;
     int64_t together = KERNEL_LINEAR_TOKENS;
     while (together > 8 && together * n_in > KERNEL_LINEAR_TURNED)
         together /= 2;
