@@ -406,8 +406,8 @@ static void check_gated_delta(const char *what, const struct kernels *k)
 /* More outputs, activation rows and columns than are worked on at once, and so many columns that fewer rows are. */
 static void check_linear_large(const char *what, const struct kernels *k, bool is_f16)
 {
-    static const int64_t shapes[][3] = {{264, 135, 71}, {2100, 70, 37}, {4100, 67, 33},
-                                        {9000, 20, 33}, {17000, 35, 3}, {40000, 19, 2}, {70000, 9, 2}};
+    static const int64_t shapes[][3] = {{264, 135, 71}, {2100, 70, 37}, {4100, 67, 33}, {9000, 20, 33},
+                                        {17000, 35, 3}, {40000, 19, 2}, {70000, 9, 2}};
     struct random_state r = {0x13198a2e03707344u};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         struct guard_pool pool = {.n = 0};
