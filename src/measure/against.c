@@ -99,7 +99,7 @@ static bool collect(void *context, int64_t position, const float *logits, struct
 bool against_feed(struct against *a, const int32_t *ids, size_t n, struct err *e)
 {
     a->n_rows = 0;
-    return a->session ? session_feed(a->session, ids, n, SESSION_INFER_ONLY, collect, a, NULL, e)
+    return a->session ? session_feed(a->session, ids, n, SESSION_EACH_TOKEN, collect, a, NULL, e)
                       : reference_feed(a->reference_session, ids, n, collect, a, e);
 }
 

@@ -5,8 +5,8 @@
 #include "reference/reference.h"
 #include "runtime/session.h"
 
-/* Tokens whose logits are held at a time. */
-#define AGAINST_TOKENS 16
+/* Tokens whose logits are held at a time: a batch of most packages. */
+#define AGAINST_TOKENS 64
 
 /* Sums over predicted tokens. Top k: the other's best token is among the package's k best. */
 struct agreement {

@@ -32,19 +32,19 @@ static bool score(void *context, int64_t position, const float *logits, struct e
     return true;
 }
 
-/* Every position's logits are needed, which infer gives for every token. */
+/* Every position's logits are needed. */
 static bool run_window(struct eval *v, struct session *s, struct err *e)
 {
     size_t n = v->n - 1; /* nothing follows the last token */
     session_reset(s);
     if (!v->against)
-        return session_feed(s, v->ids, n, SESSION_INFER_ONLY, score, v, NULL, e);
+        return session_feed(s, v->ids, n, SESSION_EACH_TOKEN, score, v, NULL, e);
     against_reset(v->against);
     for (size_t at = 0; at < n; at += AGAINST_TOKENS) {
         size_t part = n - at < AGAINST_TOKENS ? n - at : AGAINST_TOKENS;
         v->i_against = 0;
         if (!against_feed(v->against, v->ids + at, part, e) ||
-            !session_feed(s, v->ids + at, part, SESSION_INFER_ONLY, score, v, NULL, e))
+            !session_feed(s, v->ids + at, part, SESSION_EACH_TOKEN, score, v, NULL, e))
             return false;
     }
     return true;

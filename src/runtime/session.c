@@ -11,6 +11,27 @@ static bool open_run(const struct session *s, struct backend_run **out, const st
     return s->model->backend->run_open(out, f, s->model->pool, &s->stop, e);
 }
 
+/* The buffers of a call: the lane's, and what the part before gives. */
+static void bind_inputs(const struct session *s, struct lane *l, struct backend_run *run,
+                        const struct backend_function *p, const void *hidden, const void *per_layer)
+{
+    const struct model *m = s->model;
+    const struct {
+        const char *name;
+        const void *data;
+    } inputs[] = {{m->is_monolithic ? PORT_INPUT_IDS : PORT_HIDDEN_STATES, hidden},
+                  {PORT_PER_LAYER_INPUTS, per_layer},
+                  {PORT_POSITION_IDS, l->positions},
+                  {PORT_CAUSAL_MASK, l->mask},
+                  {PORT_CURRENT_POS, l->current_pos},
+                  {PORT_UPDATE_MASK, l->update_mask}};
+    for (size_t k = 0; k < sizeof inputs / sizeof *inputs; k++) {
+        int at = backend_find_input(p, inputs[k].name);
+        if (inputs[k].data && at >= 0)
+            m->backend->run_bind_input(run, at, inputs[k].data);
+    }
+}
+
 /* A function's runs of all chunks on the lane's buffers. first, per_layer: rows of the embeddings, or the ids. */
 static bool runs_open(struct session *s, struct lane *l, struct lane_runs *r, enum model_function f,
                       const void *first, const void *per_layer, struct err *e)
@@ -27,20 +48,7 @@ static bool runs_open(struct session *s, struct lane *l, struct lane_runs *r, en
         if (!open_run(s, &r->chunks[i], p, e) || !b->states_add(s->states, p, e))
             return false;
         struct backend_run *run = r->chunks[i];
-        const struct {
-            const char *name;
-            const void *data;
-        } inputs[] = {{m->is_monolithic ? PORT_INPUT_IDS : PORT_HIDDEN_STATES, hidden},
-                      {PORT_PER_LAYER_INPUTS, per_layer},
-                      {PORT_POSITION_IDS, l->positions},
-                      {PORT_CAUSAL_MASK, l->mask},
-                      {PORT_CURRENT_POS, l->current_pos},
-                      {PORT_UPDATE_MASK, l->update_mask}};
-        for (size_t k = 0; k < sizeof inputs / sizeof *inputs; k++) {
-            int at = backend_find_input(p, inputs[k].name);
-            if (inputs[k].data && at >= 0)
-                b->run_bind_input(run, at, inputs[k].data);
-        }
+        bind_inputs(s, l, run, p, hidden, per_layer);
         if (m->is_monolithic)
             continue;
         r->i_last_output = backend_find_output(p, PORT_OUTPUT_HIDDEN_STATES);
@@ -95,6 +103,68 @@ static bool lane_open(struct session *s, struct lane *l, bool prefill, struct er
            runs_open(s, l, &l->rotating, rotating, first, per_layer, e);
 }
 
+/* Runs of the functions of batch_rows.h on the prefill's buffers. */
+static bool all_rows_make(struct session *s, struct err *e)
+{
+    const struct model *m = s->model;
+    const struct backend *b = m->backend;
+    struct lane *l = &s->prefill;
+    int n = m->n_chunks;
+    const void *hidden = l->hidden, *per_layer = NULL;
+    if (!batch_rows_open(&s->rows, m, e))
+        return false;
+    if (!s->rows)
+        return true;
+    s->all_rows = (struct lane_runs){.chunks = xcalloc((size_t)n, sizeof *s->all_rows.chunks),
+                                     .i_last_output = s->rows->i_batch_output};
+    for (int i = 0; i + 1 < n; i++) {
+        s->all_rows.chunks[i] = l->plain.chunks[i];
+        hidden = b->run_output(l->plain.chunks[i],
+                               backend_find_output(l->plain.chunks[i]->function, PORT_OUTPUT_HIDDEN_STATES));
+    }
+    if (m->per_layer_width > 0)
+        per_layer =
+            b->run_output(l->embeddings, backend_find_output(l->embeddings->function, PORT_PER_LAYER_INPUTS));
+    size_t bytes = sizeof(float) * (size_t)m->batch_size * (size_t)m->hidden_size;
+    if (!open_run(s, &s->all_rows.chunks[n - 1], s->rows->batch, e) ||
+        !b->states_add(s->states, s->rows->batch, e) || !open_run(s, &s->row_norm, s->rows->final, e) ||
+        (s->rows->head && !open_run(s, &s->row_head, s->rows->head, e)) ||
+        !(s->normed = mem_try_alloc(bytes, e)))
+        return false;
+    bind_inputs(s, l, s->all_rows.chunks[n - 1], s->rows->batch, hidden, per_layer);
+    if (s->row_head)
+        b->run_bind_input(s->row_head, 0, s->normed);
+    return true;
+}
+
+static void all_rows_close(struct session *s)
+{
+    const struct backend *b = s->model->backend;
+    if (s->all_rows.chunks)
+        b->run_close(s->all_rows.chunks[s->model->n_chunks - 1]);
+    free(s->all_rows.chunks);
+    b->run_close(s->row_norm);
+    b->run_close(s->row_head);
+    mem_free(s->normed);
+    batch_rows_close(s->rows, s->model);
+    s->all_rows = (struct lane_runs){0};
+    s->row_norm = s->row_head = NULL;
+    s->normed = NULL;
+    s->rows = NULL;
+}
+
+static bool all_rows_open(struct session *s, struct err *e)
+{
+    if (s->asked_for_rows)
+        return true;
+    if (!all_rows_make(s, e)) {
+        all_rows_close(s);
+        return false;
+    }
+    s->asked_for_rows = true;
+    return true;
+}
+
 static void lane_close(const struct model *m, struct lane *l)
 {
     struct lane_runs *runs[2] = {&l->plain, &l->rotating};
@@ -143,6 +213,7 @@ void session_free(struct session *s)
 {
     if (!s)
         return;
+    all_rows_close(s);
     lane_close(s->model, &s->infer);
     lane_close(s->model, &s->prefill);
     s->model->backend->run_close(s->head);
@@ -298,10 +369,12 @@ void session_advance(struct session *s, const struct lane *l, const int32_t *tok
 }
 
 /* One call: n_tokens at the current position through embeddings and chunks. */
-static bool lane_call(struct session *s, struct lane *l, const int32_t *tokens, struct err *e)
+static bool lane_call(struct session *s, struct lane *l, const int32_t *tokens, bool with_rows, struct err *e)
 {
     struct model *m = s->model;
     session_fill_lane(s, l, tokens);
+    if (with_rows)
+        l->newest = &s->all_rows;
     if (l->embeddings && !m->backend->run_execute(l->embeddings, NULL, e))
         return err_wrap(e, "tokens at position %lld", (long long)s->n);
     for (int i = 0; i < m->n_chunks; i++)
@@ -351,20 +424,61 @@ bool session_take_logits(struct session *s, struct backend_run *run, bool rotati
     return true;
 }
 
-/* The head on the last chunk's output of the newest call: the final-normed state of the last token. A monolithic model has
- * given the logits already. */
-static bool run_head(struct session *s, const struct lane *l, struct err *e)
+/* The head on the final-normed state of a token. A monolithic model has given the logits already. */
+static bool run_head_on(struct session *s, const struct lane *l, const void *normed, struct err *e)
 {
     const struct model *m = s->model;
     struct backend_run *run = l->newest->chunks[m->n_chunks - 1];
     if (!m->is_monolithic) {
-        m->backend->run_bind_input(s->head, s->i_head_input,
-                                   m->backend->run_output(run, l->newest->i_last_output));
+        m->backend->run_bind_input(s->head, s->i_head_input, normed);
         run = s->head;
         if (!m->backend->run_execute(run, NULL, e))
             return err_wrap(e, "LM head");
     }
     return session_take_logits(s, run, l->newest == &l->rotating, e);
+}
+
+/* The head on the last chunk's output of the newest call: the final-normed state of the last token. */
+static bool run_head(struct session *s, const struct lane *l, struct err *e)
+{
+    const struct model *m = s->model;
+    const struct backend_run *run = l->newest->chunks[m->n_chunks - 1];
+    return run_head_on(s, l, m->is_monolithic ? NULL : m->backend->run_output(run, l->newest->i_last_output),
+                       e);
+}
+
+/* Logits of all rows of the newest call, which was one with all rows, in order. */
+static bool give_rows(struct session *s, session_logits_fn on_logits, void *context, struct err *e)
+{
+    const struct model *m = s->model;
+    const struct backend *b = m->backend;
+    const struct lane *l = &s->prefill;
+    const struct model_logits *from = &m->logits[MODEL_INFER];
+    const float *rows = b->run_output(s->all_rows.chunks[m->n_chunks - 1], s->all_rows.i_last_output);
+    for (int64_t t = 0; t < l->n_tokens; t++) {
+        b->run_bind_input(s->row_norm, 0, rows + t * m->hidden_size);
+        if (!b->run_execute(s->row_norm, NULL, e))
+            return err_wrap(e, "final norm");
+        memcpy(s->normed + t * m->hidden_size, b->run_output(s->row_norm, 0),
+               sizeof *rows * (size_t)m->hidden_size);
+    }
+    if (s->row_head && !b->run_execute(s->row_head, NULL, e))
+        return err_wrap(e, "LM head");
+    for (int i = 0; s->row_head && i < m->n_logits; i++)
+        b->run_round_output(s->row_head, from->outputs[i]);
+    for (int64_t t = 0; t < l->n_tokens; t++) {
+        if (!s->row_head && !run_head_on(s, l, s->normed + t * m->hidden_size, e))
+            return false;
+        for (int i = 0; s->row_head && i < m->n_logits; i++) {
+            int64_t n = m->part_begin[i + 1] - m->part_begin[i];
+            const float *part = b->run_output(s->row_head, from->outputs[i]);
+            memcpy(s->logits + m->part_begin[i], part + t * n, sizeof *part * (size_t)n);
+        }
+        s->has_logits = true;
+        if (!on_logits(context, s->n - l->n_tokens + t, s->logits, e))
+            return false;
+    }
+    return true;
 }
 
 /* Whether a full batch may begin at a position: rotating functions take over at rotate_from, where a batch of the others
@@ -386,32 +500,39 @@ bool session_feed(struct session *s, const int32_t *tokens, size_t n, enum sessi
         return err_set(e, ERR_LIMIT,
                        "%lld tokens do not fit: the context holds %lld, of which %lld are in use",
                        (long long)n, (long long)m->context_length, (long long)s->n);
+    bool each = mode == SESSION_EACH_TOKEN && on_logits;
+    if (each && !s->watch && !all_rows_open(s, e))
+        return false;
     while (left > 0) {
         /* Packages whose prefill does not return the last token's final row: the last token goes through infer, after the
          * batch that already holds it; writing its keys again changes nothing. Where a position must not be processed
          * twice, the last batch goes through infer as a whole. */
         bool once = s->n >= m->once_from, last_output = m->prefill_gives_last;
-        bool batch = mode == SESSION_CONTRACT && can_prefill(s, s->n) &&
-                     left >= m->batch_size + (once && !last_output);
+        bool rows = each && s->rows && !s->watch && s->n < m->rotate_from;
+        bool batch = (mode == SESSION_CONTRACT || (mode == SESSION_EACH_TOKEN && (rows || !on_logits))) &&
+                     can_prefill(s, s->n) && left >= m->batch_size + (once && !last_output);
+        rows = rows && batch;
         struct lane *l = batch ? &s->prefill : &s->infer;
         const int32_t *at = tokens + (s->n - start);
         if (stop_requested(&s->stop))
             return stop_error(&s->stop, e);
         if (progress && log_cancelled(progress->log, e))
             return false;
-        if (!lane_call(s, l, at, e))
+        if (!lane_call(s, l, at, rows, e))
             return false;
         left -= l->n_tokens;
         bool wanted = (on_logits && !(batch && once && !last_output)) || left == 0;
         if (batch && wanted && !last_output) {
             s->n--;
-            if (!lane_call(s, &s->infer, at + l->n_tokens - 1, e))
+            if (!lane_call(s, &s->infer, at + l->n_tokens - 1, false, e))
                 return false;
             l = &s->infer;
         }
-        if (wanted && !run_head(s, l, e))
+        if (rows && !give_rows(s, on_logits, context, e))
             return false;
-        if (on_logits && wanted && !on_logits(context, s->n - 1, s->logits, e))
+        if (wanted && !rows && !run_head(s, l, e))
+            return false;
+        if (on_logits && wanted && !rows && !on_logits(context, s->n - 1, s->logits, e))
             return false;
         snapshot_take_regular(s, s->n - l->n_tokens);
         if (progress)

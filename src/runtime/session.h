@@ -10,8 +10,11 @@
 #include "runtime/model.h"
 
 enum session_mode {
-    SESSION_CONTRACT,  /* full batches through prefill, the remainder through infer */
-    SESSION_INFER_ONLY /* every token through infer */
+    SESSION_CONTRACT,   /* full batches through prefill, the remainder through infer */
+    SESSION_INFER_ONLY, /* every token through infer */
+    /* As SESSION_CONTRACT, and each token's logits are given, with the bits that infer gives: where the package's programs allow
+     * it from the batch, else token by token. */
+    SESSION_EACH_TOKEN
 };
 
 struct session;

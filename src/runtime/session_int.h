@@ -3,6 +3,7 @@
 #define MILKIT_RUNTIME_SESSION_INT_H
 
 #include "runtime/model_identity.h"
+#include "runtime/batch_rows.h"
 #include "runtime/session.h"
 
 /* The chunks' runs of one function, wired from one to the next. */
@@ -32,6 +33,12 @@ struct session {
     struct lane infer, prefill;
     struct backend_run *head; /* NULL in a monolithic package */
     int i_head_input;
+    /* Batches whose rows all give logits; made when they are first asked for. */
+    bool asked_for_rows;
+    struct batch_rows *rows;   /* NULL: this package can't */
+    struct lane_runs all_rows; /* the prefill's runs, but for the last chunk's */
+    struct backend_run *row_norm, *row_head;
+    float *normed;    /* [batch_size, hidden_size] */
     struct stop stop; /* the model's, or with the flags of session_set_stop; asked by all runs */
     float *logits;    /* [vocab_size] */
     int32_t *tokens;  /* [context_length]: what the context holds */
