@@ -40,10 +40,11 @@ struct arch_model {
     struct arch_settings settings;
     /* common numbers, filled by the family */
     int64_t hidden_size, n_layers, vocab_size;
-    int64_t per_layer_inputs; /* width of the chunks' fifth input; 0: they have none */
-    double softcap;           /* logits are softcap * tanh(product / softcap); 0: the products */
-    struct decoder_ends ends; /* embeddings, final norm, head */
-    bool *tensor_used;        /* [tensors->n_tensors]: what the programs took */
+    int64_t n_experts, n_chosen; /* of a layer, of a token; 0: it has no experts */
+    int64_t per_layer_inputs;    /* width of the chunks' fifth input; 0: they have none */
+    double softcap;              /* logits are softcap * tanh(product / softcap); 0: the products */
+    struct decoder_ends ends;    /* embeddings, final norm, head */
+    bool *tensor_used;           /* [tensors->n_tensors]: what the programs took */
     bool knows_exact_norms, knows_exact_topk,
         knows_rotate;        /* the settings of these names change its programs */
     double embedding_factor; /* of the table's rows; 0 or 1: none */

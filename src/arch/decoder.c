@@ -14,6 +14,7 @@ struct norm_values {
 struct layer_values {
     const struct mil_value *weights[DECODER_TENSORS]; /* NULL for what the layer does not have */
     const struct mil_value *rests[DECODER_TENSORS];   /* of norms */
+    struct experts_values experts;
 };
 
 struct chunk_values {
@@ -47,7 +48,10 @@ static struct norm_values make_norm(const struct arch_model *m, struct mil_model
 static void make_layer(const struct arch_model *m, const struct decoder_layer *l, struct mil_model *out,
                        struct layer_values *v)
 {
+    const struct decoder *d = m->own;
     arch_layer_values(out, l->tensors, v->weights);
+    if (l->is.has_experts)
+        v->experts = experts_values(m, &d->experts, &l->experts, 1, out);
     for (int i = 0; m->family->traits->is_centred && i < DECODER_TENSORS; i++) {
         if (!is_norm((enum decoder_tensor)i))
             continue;
@@ -89,6 +93,7 @@ static void make_values(struct arch_model *m, int i_chunk, struct mil_model *out
 struct layer_inputs {
     struct mil_var *cos[DECODER_KINDS], *sin[DECODER_KINDS];
     struct decoder_cache_call cache;
+    const struct mil_value *order; /* of experts */
 };
 
 static struct mil_var *norm(const struct arch_model *m, struct mil_builder *b, struct mil_var *x,
@@ -148,9 +153,13 @@ static struct mil_var *build_attention(const struct arch_model *m, struct mil_bu
 }
 
 static struct mil_var *build_mlp(const struct arch_model *m, struct mil_builder *b, int64_t i,
-                                 const struct layer_values *w, struct mil_var *x)
+                                 const struct layer_values *w, const struct layer_inputs *in,
+                                 struct mil_var *x)
 {
+    const struct decoder *d = m->own;
     x = block_to_channels(b, x);
+    if (d->layers[i].is.has_experts)
+        return block_from_channels(b, experts_build(b, &d->experts, i, &w->experts, in->order, x), NULL);
     struct mil_var *gate = project(b, i, w, x, DECODER_GATE, DECODER_GATE_BIAS, "mlp_gate_proj");
     gate = m->family->traits->has_gelu ? block_gelu(b, gate) : block_silu(b, gate);
     struct mil_var *up = project(b, i, w, x, DECODER_UP, DECODER_UP_BIAS, "mlp_up_proj");
@@ -172,7 +181,7 @@ static struct mil_var *build_layer(const struct arch_model *m, struct mil_builde
     x = block_binary(b, "add", x, y, NULL);
     y = norm_layer(m, b, i, w, x, DECODER_MLP_NORM,
                    has_post_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm");
-    y = build_mlp(m, b, i, w, y);
+    y = build_mlp(m, b, i, w, in, y);
     if (has_post_norms)
         y = norm_layer(m, b, i, w, y, DECODER_POST_MLP_NORM, "post_feedforward_layernorm");
     return block_binary(b, "add", x, y, arch_layer_name(b, i, "output"));
@@ -187,7 +196,10 @@ static bool build_function(const struct arch_model *m, const struct chunk_values
     struct layer_inputs in = {
         .cache = {
             .mask = inputs.causal_mask, .position = inputs.current_pos, .rotates = rotates, .n_tokens = t}};
+    const struct decoder *d = m->own;
     struct mil_var *x = inputs.hidden_states;
+    if (m->n_experts > 0)
+        in.order = experts_order(m, &d->experts, t, out);
     decoder_cache_declare(m, b, c->has_kind, &in.cache, &x);
     for (int k = 0; k < DECODER_KINDS; k++) {
         static const char *const names[2][DECODER_KINDS] = {{"rope_cos_local", "rope_cos_global"},

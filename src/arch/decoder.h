@@ -12,8 +12,7 @@
 #ifndef MILKIT_ARCH_DECODER_H
 #define MILKIT_ARCH_DECODER_H
 
-#include "arch/blocks.h"
-#include "arch/family.h"
+#include "arch/experts.h"
 #include "arch/window_cache.h"
 #include "format/config.h"
 #include "format/decoder.h"
@@ -40,6 +39,8 @@ struct decoder_traits {
     /* Layers that slide have a cache and frequencies (local_rope) of their own: the two caches of the contract. */
     bool has_local_cache;
     struct config_rope_keys local_rope;
+    struct config_experts
+        missing_experts;        /* n 0: there are none; layers.has_experts says which layers have them */
     bool has_softcap;           /* final_logit_softcapping */
     const char *const *refused; /* keys that must be missing, null or false; ends with NULL; NULL: none */
 };
@@ -52,11 +53,13 @@ struct decoder_layer {
     enum decoder_kind kind;
     int64_t slot; /* among the layers of its kind */
     const struct st_tensor *tensors[DECODER_TENSORS];
+    struct experts experts; /* where is.has_experts */
 };
 
 struct decoder {
     struct config_sizes sizes;
-    int64_t window;                 /* of layers that slide; 0: none does */
+    int64_t window; /* of layers that slide; 0: none does */
+    struct config_experts experts;
     double score_scale;             /* of queries' products with keys */
     int64_t n_slots[DECODER_KINDS]; /* layers of each kind */
     struct arch_rope rope[DECODER_KINDS];

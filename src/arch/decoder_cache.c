@@ -101,6 +101,11 @@ void decoder_fill_meta(const struct arch_model *m, struct meta *meta)
     const struct decoder *d = m->own;
     int64_t n_sliding = 0;
     meta->final_logit_softcap = m->softcap;
+    if (m->n_experts > 0) {
+        meta->moe_experts = (int)m->n_experts;
+        meta->moe_experts_per_token = (int)m->n_chosen;
+        meta->moe_evaluation = xstrdup("dense");
+    }
     for (int64_t i = 0; i < m->n_layers; i++)
         n_sliding += d->layers[i].is.slides;
     if (n_sliding > 0) {

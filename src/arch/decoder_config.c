@@ -50,6 +50,20 @@ static bool read_ropes(struct arch_model *m, struct decoder *d, struct err *e)
             arch_read_rope(m, d->sizes.head_dim, &t->local_rope, &d->rope[DECODER_LOCAL], e));
 }
 
+static bool read_experts(struct arch_model *m, struct decoder *d, struct err *e)
+{
+    d->experts = m->family->traits->missing_experts;
+    if (d->experts.n == 0)
+        return true;
+    if (!config_get_experts(&m->config, true, &d->experts, e))
+        return false;
+    for (int64_t i = 0; i < m->n_layers; i++)
+        m->knows_exact_topk = m->knows_exact_topk || d->layers[i].is.has_experts;
+    m->n_experts = m->knows_exact_topk ? d->experts.n : 0;
+    m->n_chosen = d->experts.n_chosen;
+    return true;
+}
+
 static bool read_config(struct arch_model *m, struct decoder *d, bool *is_tied, struct err *e)
 {
     const struct decoder_traits *t = m->family->traits;
@@ -73,7 +87,8 @@ static bool read_config(struct arch_model *m, struct decoder *d, bool *is_tied, 
     m->embedding_factor = t->scales_embeddings ? sqrt((double)s->hidden_size) : 1;
     m->knows_exact_norms = t->is_centred;
     m->knows_rotate = t->has_local_cache;
-    return check_variants(m, e) && read_layers(m, d, e) && read_scales(m, d, e) && read_ropes(m, d, e);
+    return check_variants(m, e) && read_layers(m, d, e) && read_experts(m, d, e) && read_scales(m, d, e) &&
+           read_ropes(m, d, e);
 }
 
 /* A batch that fills the local cache must not cross its end. */
@@ -104,7 +119,10 @@ static bool find_layers(struct arch_model *m, struct decoder *d, struct err *e)
     if (t->has_mlp_bias_key && s->mlp_bias)
         parts |= DECODER_MLP_BIAS;
     for (int64_t i = 0; i < m->n_layers; i++) {
-        if (!arch_find_layer(m, i, parts, sizes, d->layers[i].tensors, e))
+        struct decoder_layer *l = &d->layers[i];
+        unsigned own = l->is.has_experts ? parts & ~(unsigned)(DECODER_MLP | DECODER_MLP_BIAS) : parts;
+        if (!arch_find_layer(m, i, own, sizes, l->tensors, e) ||
+            (l->is.has_experts && !experts_find(m, i, &d->experts, &l->experts, e)))
             return false;
     }
     return true;

@@ -222,7 +222,8 @@ static bool build_function(const struct arch_model *m, const struct chunk_values
         in.states[i] = mil_build_state(b, states[i].name, MIL_FP16, states[i].rank, states[i].shape);
     in.cos = block_rope_rows(b, c->cos, inputs.position_ids, "rope_cos");
     in.sin = block_rope_rows(b, c->sin, inputs.position_ids, "rope_sin");
-    in.order = qwen3_5_expert_order(m, t, out);
+    if (q->is_moe)
+        in.order = experts_order(m, &q->experts, t, out);
     x = touch_unused(q, c, b, &in, x);
     for (int64_t i = c->begin; i < c->end && !mil_builder_failed(b); i++)
         x = build_layer(m, c, b, i, &in, x);
@@ -270,8 +271,8 @@ static void qwen3_5_fill_meta(const struct arch_model *m, struct meta *meta)
     meta->prefill_full_batches_only = true;
     meta->gdn_chunk_size = qwen3_5_chunk_size(&m->settings);
     if (q->is_moe) {
-        meta->moe_experts = (int)q->n_experts;
-        meta->moe_experts_per_token = (int)q->n_chosen;
+        meta->moe_experts = (int)q->experts.n;
+        meta->moe_experts_per_token = (int)q->experts.n_chosen;
         meta->moe_evaluation = xstrdup("dense");
     }
     meta->n_layer_types = (int)m->n_layers;

@@ -6,8 +6,7 @@
 #ifndef MILKIT_ARCH_QWEN3_5_H
 #define MILKIT_ARCH_QWEN3_5_H
 
-#include "arch/blocks.h"
-#include "arch/family.h"
+#include "arch/experts.h"
 
 #define QWEN3_5_KERNEL_MAX 64 /* taps of the convolution */
 
@@ -19,21 +18,15 @@ struct qwen3_5_gated {
     const struct st_tensor *gate, *up, *down;
 };
 
-struct qwen3_5_experts {
-    const struct st_tensor *router, *shared_gate;
-    struct qwen3_5_gated shared;
-    bool packed; /* one tensor for all experts: n 1, gate holds gate and up, else one an expert */
-    int64_t n;
-    const struct st_tensor **gate, **up, **down; /* [n]; up: NULL when packed */
-};
-
 struct qwen3_5_layer {
     bool is_full;
     int64_t index; /* among the layers of its kind */
     /* Norms; attention where is_full, whose Q gives a query and a gate for every head; the dense MLP. */
     const struct st_tensor *tensors[DECODER_TENSORS];
     struct qwen3_5_linear linear; /* not is_full */
-    struct qwen3_5_experts experts;
+    struct experts experts;
+    struct qwen3_5_gated shared; /* with experts: the one that every token has */
+    const struct st_tensor *shared_gate;
 };
 
 struct qwen3_5 {
@@ -41,7 +34,8 @@ struct qwen3_5 {
     int64_t rotary_dim;
     int64_t n_k, n_v, d_k, d_v, kernel, conv_dim; /* of the linear layers */
     bool is_moe;
-    int64_t n_experts, n_chosen, expert_size, shared_size;
+    struct config_experts experts;
+    int64_t shared_size;
     int64_t n_full, n_linear; /* layers, both at least 1 */
     bool norms_hold_one;      /* weights of norms are gains, not gains minus one */
     struct arch_rope rope;
@@ -81,22 +75,12 @@ int64_t qwen3_5_chunk_size(const struct arch_settings *s);
 
 /* ---- MLP (qwen3_5_moe.c) ---- */
 
-struct qwen3_5_gated_values {
-    const struct mil_value *gate, *up, *down;
-};
 struct qwen3_5_mlp_values {
-    struct qwen3_5_gated_values gated; /* dense, or the shared expert */
-    const struct mil_value *router, *shared_gate;
-    int64_t group_size; /* experts of one convolution */
-    int n_groups;
-    struct qwen3_5_gated_values *groups; /* [n_groups] */
+    struct gated_values gated; /* dense, or the shared expert */
+    struct experts_values experts;
+    const struct mil_value *shared_gate;
 };
 struct qwen3_5_mlp_values qwen3_5_mlp_values(const struct arch_model *m, const struct qwen3_5_layer *t,
-                                             struct mil_model *out);
-/* [1, E, 1, T] of E, E - 1, .. 1 for every token: which of equal experts goes first. As wide as the numbers it
- * stands beside, because some readers take the type of a select from its two values alone. NULL but where the
- * settings want exact experts. */
-const struct mil_value *qwen3_5_expert_order(const struct arch_model *m, int64_t n_tokens,
                                              struct mil_model *out);
 /* x [1, T, H] normed -> [1, T, H]; order: of T tokens, or NULL */
 struct mil_var *qwen3_5_build_mlp(const struct arch_model *m, struct mil_builder *b, int64_t layer,

@@ -7,8 +7,6 @@
 #include <string.h>
 #include "arch/qwen3_5.h"
 
-#define EXPERTS_MAX 2048 /* fp16 counts them exactly */
-
 /* ---- configuration ---- */
 
 static bool check_variants(const struct arch_model *m, struct err *e)
@@ -48,21 +46,17 @@ static bool read_layer_types(struct arch_model *m, struct qwen3_5 *q, struct err
     return true;
 }
 
-static bool read_experts(struct arch_model *m, struct qwen3_5 *q, const char *where, struct err *e)
+static bool read_experts(struct arch_model *m, struct qwen3_5 *q, struct err *e)
 {
-    const cJSON *c = m->config.text;
-    q->n_experts = 256;
-    q->n_chosen = 8;
-    q->expert_size = q->shared_size = 512;
-    if (!config_get_size(&m->config, c, "num_experts", EXPERTS_MAX, &q->n_experts, e) ||
-        !config_get_size(&m->config, c, "num_experts_per_tok", EXPERTS_MAX, &q->n_chosen, e) ||
-        !config_get_size(&m->config, c, "moe_intermediate_size", CONFIG_SIZE_MAX, &q->expert_size, e) ||
-        !config_get_size(&m->config, c, "shared_expert_intermediate_size", CONFIG_SIZE_MAX, &q->shared_size,
-                         e))
+    q->experts = (struct config_experts){.n = 256, .n_chosen = 8, .size = 512, .normalizes = true};
+    q->shared_size = 512;
+    if (!config_get_experts(&m->config, false, &q->experts, e) ||
+        !config_get_size(&m->config, m->config.text, "shared_expert_intermediate_size", CONFIG_SIZE_MAX,
+                         &q->shared_size, e))
         return false;
-    return q->n_chosen <= q->n_experts ||
-           err_set(e, ERR_FORMAT, "%s: num_experts_per_tok %lld is more than num_experts %lld", where,
-                   (long long)q->n_chosen, (long long)q->n_experts);
+    m->n_experts = q->experts.n;
+    m->n_chosen = q->experts.n_chosen;
+    return true;
 }
 
 static bool read_linear(struct arch_model *m, struct qwen3_5 *q, const char *where, struct err *e)
@@ -116,7 +110,7 @@ static bool read_config(struct arch_model *m, struct qwen3_5 *q, bool *is_tied, 
     m->hidden_size = s->hidden_size;
     m->n_layers = s->n_layers;
     return check_variants(m, e) && read_linear(m, q, m->config.path, e) &&
-           (!q->is_moe || read_experts(m, q, m->config.path, e)) &&
+           (!q->is_moe || read_experts(m, q, e)) &&
            arch_read_partial_rope(m, s->head_dim, &(struct config_rope_keys){.missing_part = 0.25},
                                   &q->rotary_dim, &q->rope, e) &&
            read_layer_types(m, q, e);
@@ -206,32 +200,11 @@ static void find_gated(struct finder *f, const char *name, int64_t size, struct 
     t->down = matrix(f, full, h, size);
 }
 
-static void find_experts(struct finder *f, const struct qwen3_5 *q, struct qwen3_5_experts *t)
+static void find_experts(struct finder *f, const struct qwen3_5 *q, struct qwen3_5_layer *t)
 {
-    int64_t h = f->m->hidden_size, n = q->n_experts, size = q->expert_size;
-    t->router = matrix(f, "mlp.gate.weight", n, h);
-    t->shared_gate = matrix(f, "mlp.shared_expert_gate.weight", 1, h);
+    t->shared_gate = matrix(f, "mlp.shared_expert_gate.weight", 1, f->m->hidden_size);
     find_gated(f, "mlp.shared_expert", q->shared_size, &t->shared);
-    /* Packed unless there is a tensor of the first expert. */
-    t->packed = !arch_has_tensor(f->m, full_name(f, "mlp.experts.0.gate_proj.weight"));
-    t->n = t->packed ? 1 : n;
-    t->gate = ARENA_ARRAY(f->m->arena, const struct st_tensor *, t->n);
-    t->up = ARENA_ARRAY(f->m->arena, const struct st_tensor *, t->n);
-    t->down = ARENA_ARRAY(f->m->arena, const struct st_tensor *, t->n);
-    if (t->packed) {
-        t->gate[0] = find(f, "mlp.experts.gate_up_proj", 3, n, 2 * size, h);
-        t->down[0] = find(f, "mlp.experts.down_proj", 3, n, h, size);
-        return;
-    }
-    for (int64_t i = 0; i < n && f->ok; i++) {
-        struct qwen3_5_gated expert;
-        char name[64];
-        snprintf(name, sizeof name, "mlp.experts.%lld", (long long)i);
-        find_gated(f, name, size, &expert);
-        t->gate[i] = expert.gate;
-        t->up[i] = expert.up;
-        t->down[i] = expert.down;
-    }
+    f->ok = f->ok && experts_find(f->m, f->layer, &q->experts, &t->experts, f->e);
 }
 
 static bool find_layer(struct arch_model *m, const struct qwen3_5 *q, int64_t i, struct err *e)
@@ -255,7 +228,7 @@ static bool find_layer(struct arch_model *m, const struct qwen3_5 *q, int64_t i,
     if (!l->is_full)
         find_linear(&f, q, &l->linear);
     if (q->is_moe)
-        find_experts(&f, q, &l->experts);
+        find_experts(&f, q, l);
     return f.ok;
 }
 

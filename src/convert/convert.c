@@ -155,6 +155,18 @@ static void warn_about_context(const struct conversion *c)
                  positions->valuedouble);
 }
 
+/* Parts are read by devices as they are: what this engine leaves out, they compute. */
+static void warn_about_experts(const struct conversion *c)
+{
+    const struct arch_model *m = c->model;
+    if (m->n_experts > m->n_chosen)
+        log_warn(c->options->log,
+                 "the graph computes all %lld experts of a layer for every token, of which %lld count: on a "
+                 "device "
+                 "time and memory grow with their number; this engine computes the chosen ones",
+                 (long long)m->n_experts, (long long)m->n_chosen);
+}
+
 static void warn_about_options(const struct conversion *c)
 {
     const struct arch_model *m = c->model;
@@ -568,6 +580,7 @@ static bool run(struct conversion *c, struct convert_report *report, struct err 
     checkpoint_say(c->tensors, c->config, o->checkpoint, o->log);
     warn_about_context(c);
     warn_about_options(c);
+    warn_about_experts(c);
     checkpoint_source_say(c->source, o->log);
     if (c->model->note)
         log_warn(o->log, "%s", c->model->note);

@@ -13,6 +13,7 @@
 #define CONFIG_SIZE_MAX 16777216 /* of a hidden size or vocabulary; products of two stay far below int64 */
 #define CONFIG_HEADS_MAX 65536
 #define CONFIG_LAYERS_MAX 10000
+#define CONFIG_EXPERTS_MAX 2048 /* fp16 counts them exactly */
 
 struct config {
     const char *path;  /* "CHECKPOINT/config.json", where messages point */
@@ -72,14 +73,25 @@ struct config_layer_rules {
     enum config_window window;
     int64_t missing_window; /* what a missing sliding_window means; 0: null */
     bool has_rope_list;     /* no_rope_layers and no_rope_layer_interval */
+    bool has_experts;       /* mlp_only_layers and decoder_sparse_step */
 };
 struct config_layer {
     bool slides;
-    bool turns; /* queries and keys, by RoPE */
+    bool turns;       /* queries and keys, by RoPE */
+    bool has_experts; /* in place of the MLP */
 };
 /* layers [n_layers]; *window 0: none slides. layer_types that asks for a window where there is none is refused. */
 bool config_get_layers(const struct config *c, const struct config_layer_rules *rules, int64_t n_layers,
                        struct config_layer *layers, int64_t *window, struct err *e) MUST_CHECK;
+
+struct config_experts {
+    int64_t n, n_chosen, size; /* experts of a layer, those of a token, numbers inside of one */
+    bool normalizes;           /* weights of the chosen ones are divided by their sum */
+};
+/* num_experts (or num_local_experts), num_experts_per_tok, moe_intermediate_size, norm_topk_prob where the family has that
+ * key; what is missing leaves *x. n_chosen is at most n then. */
+bool config_get_experts(const struct config *c, bool has_norm_key, struct config_experts *x,
+                        struct err *e) MUST_CHECK;
 
 /* ---- rotary embedding ---- */
 

@@ -80,6 +80,43 @@ static bool get_sliding(const struct config *c, const struct config_layer_rules 
     return true;
 }
 
+/* The list wins over the step. */
+static bool get_sparse(const struct config *c, int64_t n_layers, struct config_layer *layers, struct err *e)
+{
+    const cJSON *list = json_get(c->text, "mlp_only_layers");
+    int64_t step = 1;
+    if (!config_get_size(c, c->text, "decoder_sparse_step", CONFIG_LAYERS_MAX, &step, e))
+        return false;
+    for (int64_t i = 0; i < n_layers; i++)
+        layers[i].has_experts = (i + 1) % step == 0;
+    if (!list || cJSON_IsNull(list))
+        return true;
+    if (!cJSON_IsArray(list))
+        return err_set(e, ERR_FORMAT, "%s: key mlp_only_layers: expected an array, found %s", c->path,
+                       json_type_name(list));
+    for (const cJSON *v = list->child; v; v = v->next) {
+        if (!cJSON_IsNumber(v) || v->valuedouble < 0 || v->valuedouble >= (double)n_layers ||
+            v->valuedouble != (double)(int64_t)v->valuedouble)
+            return err_set(e, ERR_FORMAT, "%s: key mlp_only_layers: expected numbers of layers below %lld",
+                           c->path, (long long)n_layers);
+        layers[(int64_t)v->valuedouble].has_experts = false;
+    }
+    return true;
+}
+
+bool config_get_experts(const struct config *c, bool has_norm_key, struct config_experts *x, struct err *e)
+{
+    if (!config_get_size(c, c->text, "num_local_experts", CONFIG_EXPERTS_MAX, &x->n, e) ||
+        !config_get_size(c, c->text, "num_experts", CONFIG_EXPERTS_MAX, &x->n, e) ||
+        !config_get_size(c, c->text, "num_experts_per_tok", CONFIG_EXPERTS_MAX, &x->n_chosen, e) ||
+        !config_get_size(c, c->text, "moe_intermediate_size", CONFIG_SIZE_MAX, &x->size, e) ||
+        (has_norm_key && !json_get_bool(c->text, "norm_topk_prob", &x->normalizes, c->path, e)))
+        return false;
+    return x->n_chosen <= x->n ||
+           err_set(e, ERR_FORMAT, "%s: num_experts_per_tok %lld is more than num_experts %lld", c->path,
+                   (long long)x->n_chosen, (long long)x->n);
+}
+
 bool config_get_layers(const struct config *c, const struct config_layer_rules *rules, int64_t n_layers,
                        struct config_layer *layers, int64_t *window, struct err *e)
 {
@@ -87,6 +124,7 @@ bool config_get_layers(const struct config *c, const struct config_layer_rules *
     for (int64_t i = 0; i < n_layers; i++)
         layers[i] = (struct config_layer){.turns = true};
     bool ok = (!rules->has_rope_list || get_turning(c, n_layers, layers, e)) &&
+              (!rules->has_experts || get_sparse(c, n_layers, layers, e)) &&
               get_sliding(c, rules, n_layers, layers, types, window, e);
     free(types);
     return ok;

@@ -29,6 +29,7 @@ struct traits {
         missing_query_scalar; /* query_pre_attn_scalar, in place of the head's size; 0: there is no such key */
     bool has_local_cache;     /* layers that slide turn by local_rope */
     struct config_rope_keys local_rope;
+    struct config_experts missing_experts; /* n 0: none; layers.has_experts says which layers have them */
     bool has_softcap;
     const char *const *refused; /* keys that must be missing, null or false */
 };
@@ -42,18 +43,21 @@ struct decoder {
     int64_t window;          /* of layers that slide */
     struct config_layer *is; /* [n_layers], as the next */
     struct reference_layer *layers;
+    struct config_experts experts;
+    struct reference_experts *mixtures; /* [n_layers], of layers with experts */
 };
 
 /* Work space of a session; rows are tokens of a batch. */
 struct work {
     float **keys, **values; /* [n_layers] of [n_kv_heads, capacity, head_dim] */
-    float *h;               /* [batch, hidden_size] */
+    float *h, *mixed;       /* [batch, hidden_size] */
     float *q, *attention;   /* [batch, n_heads * head_dim] */
     float *k, *v;           /* [batch, n_kv_heads * head_dim] */
     float *gate, *up;       /* [batch, intermediate_size] */
     float *cosines, *sines; /* [batch, head_dim / 2] */
     float *local_cosines, *local_sines;
     float *scores; /* [n_threads, capacity] */
+    struct reference_experts_work experts;
 };
 
 /* ---- settings ---- */
@@ -109,6 +113,9 @@ static bool read_settings(struct reference *r, struct decoder *d, bool *is_tied,
     r->n_layers = s->n_layers;
     d->eps = (float)s->rms_norm_eps;
     d->is = ARENA_ARRAY(r->parts->arena, struct config_layer, r->n_layers);
+    d->experts = t->missing_experts;
+    if (d->experts.n > 0 && !config_get_experts(c, true, &d->experts, e))
+        return false;
     return check_variants(r, e) && read_scales(r, d, e) &&
            config_get_layers(c, &t->layers, r->n_layers, d->is, &d->window, e) &&
            reference_rope_read(r, s->head_dim, &t->rope, &d->rope, e) &&
@@ -160,9 +167,14 @@ static bool open_decoder(struct reference *r, struct err *e)
     parts |= t->has_bias_key && s->attention_bias ? DECODER_QKV_BIAS | DECODER_OUTPUT_BIAS : 0;
     parts |= t->has_mlp_bias_key && s->mlp_bias ? DECODER_MLP_BIAS : 0;
     d->layers = ARENA_ARRAY(p->arena, struct reference_layer, r->n_layers);
-    for (int64_t i = 0; i < r->n_layers; i++)
-        if (!reference_find_layer(r, i, parts, sizes, &d->layers[i], e))
+    d->mixtures = ARENA_ARRAY(p->arena, struct reference_experts, r->n_layers);
+    for (int64_t i = 0; i < r->n_layers; i++) {
+        bool mixes = d->is[i].has_experts;
+        unsigned own = mixes ? parts & ~(unsigned)(DECODER_MLP | DECODER_MLP_BIAS) : parts;
+        if (!reference_find_layer(r, i, own, sizes, &d->layers[i], e) ||
+            (mixes && !reference_find_experts(r, i, &d->experts, &d->mixtures[i], e)))
             return false;
+    }
     if (t->is_centred)
         centre_norms(r, d);
     return true;
@@ -183,6 +195,7 @@ static bool open_session(struct reference_session *s, struct err *e)
             return err_wrap(e, "the reference's KV cache for %lld positions", (long long)s->capacity);
     const int64_t batch = s->batch;
     return reference_take(s, &w->h, batch, r->hidden_size, 1, e) &&
+           reference_take(s, &w->mixed, batch, r->hidden_size, 1, e) &&
            reference_take(s, &w->q, batch, d->sizes.n_heads, d->sizes.head_dim, e) &&
            reference_take(s, &w->attention, batch, d->sizes.n_heads, d->sizes.head_dim, e) &&
            reference_take(s, &w->k, batch, d->sizes.n_kv_heads, d->sizes.head_dim, e) &&
@@ -193,6 +206,7 @@ static bool open_session(struct reference_session *s, struct err *e)
            reference_take(s, &w->sines, batch, d->sizes.head_dim / 2, 1, e) &&
            reference_take(s, &w->local_cosines, batch, d->sizes.head_dim / 2, 1, e) &&
            reference_take(s, &w->local_sines, batch, d->sizes.head_dim / 2, 1, e) &&
+           (d->experts.n == 0 || reference_experts_take(s, &d->experts, d->experts.size, &w->experts, e)) &&
            reference_take(s, &w->scores, pool_threads(r->parts->pool), s->capacity, 1, e);
 }
 
@@ -267,13 +281,19 @@ static void attention_block(struct reference_session *s, const struct decoder *d
     add_block(s, d, w->h, l->vector[DECODER_POST_ATTENTION_NORM], n);
 }
 
-static void mlp_block(struct reference_session *s, const struct decoder *d, const struct reference_layer *l,
-                      int64_t n)
+static void mlp_block(struct reference_session *s, const struct decoder *d, int64_t i_layer, int64_t n)
 {
+    const struct reference_layer *l = &d->layers[i_layer];
     const struct reference *r = s->reference;
     struct work *w = s->own;
     bool has_gelu = ((const struct traits *)r->parts->family->traits)->has_gelu;
     reference_rms_norm(s->stream, l->vector[DECODER_MLP_NORM], n, r->hidden_size, d->eps, w->h);
+    if (d->is[i_layer].has_experts) {
+        /* The experts read their rows to the end, so they write others. */
+        reference_experts_run(s, &d->experts, &d->mixtures[i_layer], &w->experts, w->h, n, w->mixed);
+        add_block(s, d, w->mixed, l->vector[DECODER_POST_MLP_NORM], n);
+        return;
+    }
     reference_linear(s, l->matrix[DECODER_GATE], l->vector[DECODER_GATE_BIAS], w->h, n, w->gate);
     reference_linear(s, l->matrix[DECODER_UP], l->vector[DECODER_UP_BIAS], w->h, n, w->up);
     for (int64_t i = 0; i < n * d->sizes.intermediate_size; i++)
@@ -301,7 +321,7 @@ static void run_layer(struct reference_session *s, int64_t i_layer, int64_t n)
 {
     const struct decoder *d = s->reference->parts->own;
     attention_block(s, d, &d->layers[i_layer], i_layer, n);
-    mlp_block(s, d, &d->layers[i_layer], n);
+    mlp_block(s, d, i_layer, n);
 }
 
 static void finish(struct reference_session *s, int64_t n)

@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EXPERTS_LIMIT 65536
-
 static const char *const model_types[] = {"qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", NULL};
 
 /* ---- settings ---- */
@@ -47,9 +45,8 @@ static bool read_widths(struct reference *r, struct qwen3_5 *q, struct err *e)
     q->n_v = 32;
     q->d_k = q->d_v = 128;
     q->kernel = 4;
-    q->n_experts = 256;
-    q->n_chosen = 8;
-    q->expert_size = q->shared_size = 512;
+    q->experts = (struct config_experts){.n = 256, .n_chosen = 8, .size = 512, .normalizes = true};
+    q->shared_size = 512;
     const struct {
         const char *key;
         int64_t max, *value;
@@ -60,9 +57,6 @@ static bool read_widths(struct reference *r, struct qwen3_5 *q, struct err *e)
         {"linear_key_head_dim", CONFIG_HEADS_MAX, &q->d_k},
         {"linear_value_head_dim", CONFIG_HEADS_MAX, &q->d_v},
         {"linear_conv_kernel_dim", 1024, &q->kernel},
-        {"num_experts", EXPERTS_LIMIT, &q->n_experts},
-        {"num_experts_per_tok", EXPERTS_LIMIT, &q->n_chosen},
-        {"moe_intermediate_size", CONFIG_SIZE_MAX, &q->expert_size},
         {"shared_expert_intermediate_size", CONFIG_SIZE_MAX, &q->shared_size},
     };
     if (!config_get_sizes(&r->parts->config, z, e))
@@ -74,10 +68,8 @@ static bool read_widths(struct reference *r, struct qwen3_5 *q, struct err *e)
         if (!reference_get_size(r, sizes[i].key, sizes[i].max, sizes[i].value, e))
             return false;
     q->conv_dim = 2 * q->n_k * q->d_k + q->n_v * q->d_v;
-    if (q->is_moe && q->n_chosen > q->n_experts)
-        return err_set(e, ERR_FORMAT,
-                       "%s: key num_experts_per_tok: expected at most num_experts %lld, found %lld",
-                       r->parts->config_path, (long long)q->n_experts, (long long)q->n_chosen);
+    if (q->is_moe && !config_get_experts(&r->parts->config, false, &q->experts, e))
+        return false;
     return config_check_multiple(&r->parts->config, "linear_num_value_heads", q->n_v, "linear_num_key_heads",
                                  q->n_k, e);
 }
@@ -195,7 +187,7 @@ static bool find_layer(struct reference *r, const struct qwen3_5 *q, int64_t i, 
     unsigned parts = (q->is_moe ? 0 : DECODER_MLP) | (l->is_full ? full | biases : 0);
     return reference_find_layer(r, i, parts, sizes, &l->tensors, e) &&
            (l->is_full || find_linear(r, q, i, &l->linear, e)) &&
-           (!q->is_moe || reference_qwen3_5_find_experts(r, q, i, &l->experts, e));
+           (!q->is_moe || reference_qwen3_5_find_experts(r, q, i, l, e));
 }
 
 /* A norm's gains: its weight is stored minus one, but in files for MLX. NULL for NULL. */
@@ -267,10 +259,9 @@ static bool open_session(struct reference_session *s, struct err *e)
     const struct qwen3_5 *q = r->parts->own;
     struct qwen3_5_work *w = s->own = ARENA_NEW(s->arena, struct qwen3_5_work);
     const int64_t batch = s->batch, h = r->hidden_size, width = q->sizes.n_heads * q->sizes.head_dim;
-    int64_t widest = q->is_moe ? q->expert_size : q->sizes.intermediate_size;
+    int64_t widest = q->is_moe ? q->experts.size : q->sizes.intermediate_size;
     if (q->is_moe && q->shared_size > widest)
         widest = q->shared_size;
-    int64_t n_experts = q->is_moe ? q->n_experts : 1;
     const struct {
         float **to;
         int64_t rows, columns;
@@ -291,14 +282,8 @@ static bool open_session(struct reference_session *s, struct err *e)
         {&w->o, batch, q->n_v * q->d_v},
         {&w->a, batch, q->n_v},
         {&w->b, batch, q->n_v},
-        {&w->gate, batch, widest},
-        {&w->up, batch, widest},
-        {&w->probabilities, batch, n_experts},
-        {&w->weight, batch, n_experts},
-        {&w->picked, batch, h},
-        {&w->result, batch, h},
     };
-    if (!open_states(s, q, w, e))
+    if (!open_states(s, q, w, e) || !reference_experts_take(s, &q->experts, widest, &w->experts, e))
         return false;
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         if (!reference_take(s, parts[i].to, parts[i].rows, parts[i].columns, 1, e))

@@ -4,21 +4,10 @@
 
 #include "reference/reference_internal.h"
 
-/* Three matrices of down(silu(gate x) * up x). */
-struct gated {
-    const struct st_tensor *gate, *up, *down;
-};
-
 struct linear_attention {
     const struct st_tensor *qkv, *z, *a, *b, *output;
     const float *conv; /* [conv_dim, kernel] */
     const float *a_log, *dt_bias, *norm;
-};
-
-struct experts {
-    const struct st_tensor *router, *shared_gate;
-    struct gated shared;
-    struct gated *each; /* [n_experts]; views of packed tensors when the checkpoint packs them */
 };
 
 struct qwen3_5_layer {
@@ -27,14 +16,17 @@ struct qwen3_5_layer {
      * dense MLP. */
     struct reference_layer tensors;
     struct linear_attention linear;
-    struct experts experts;
+    struct reference_experts experts;
+    struct reference_gated shared; /* with experts: the one that every token has */
+    const struct st_tensor *shared_gate;
 };
 
 struct qwen3_5 {
     struct config_sizes sizes; /* intermediate_size: of the dense MLP */
     int64_t n_k, n_v, d_k, d_v, kernel, conv_dim;
     bool is_moe;
-    int64_t n_experts, n_chosen, expert_size, shared_size;
+    struct config_experts experts;
+    int64_t shared_size;
     float eps;
     bool norms_hold_one; /* files for MLX have the 1 in them */
     struct reference_rope rope;
@@ -55,9 +47,7 @@ struct qwen3_5_work {
     float *rows, *mixed;      /* [kernel - 1 + batch, conv_dim] and [batch, conv_dim] */
     float *z, *o;             /* [batch, n_v * d_v] */
     float *a, *b;             /* [batch, n_v] */
-    float *gate, *up;         /* [batch, the widest MLP] */
-    float *probabilities, *weight; /* [batch, n_experts] */
-    float *picked, *result;        /* [batch, hidden_size]: the tokens of one expert */
+    struct reference_experts_work experts; /* of a dense MLP, too */
 };
 
 /* out [n, hidden_size] of normed rows w->h (qwen3_5_linear.c); moves the layer's memory and window on. */
@@ -66,6 +56,6 @@ void reference_qwen3_5_linear(struct reference_session *s, const struct qwen3_5_
 /* out [n, hidden_size] of normed rows w->h, dense or experts (qwen3_5_moe.c) */
 void reference_qwen3_5_mlp(struct reference_session *s, const struct qwen3_5_layer *l, int64_t n, float *out);
 bool reference_qwen3_5_find_experts(struct reference *r, const struct qwen3_5 *q, int64_t i_layer,
-                                    struct experts *x, struct err *e) MUST_CHECK;
+                                    struct qwen3_5_layer *l, struct err *e) MUST_CHECK;
 
 #endif

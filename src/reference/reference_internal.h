@@ -121,6 +121,37 @@ bool reference_alloc(float **out, int64_t a, int64_t b, int64_t c, struct err *e
 bool reference_take(struct reference_session *s, float **out, int64_t a, int64_t b, int64_t c,
                     struct err *e) MUST_CHECK;
 
+/* ---- mixtures of experts (experts.c) ---- */
+
+/* Three matrices of down(silu(gate x) * up x). */
+struct reference_gated {
+    const struct st_tensor *gate, *up, *down;
+};
+struct reference_experts {
+    const struct st_tensor *router;
+    struct reference_gated *each; /* [n]; views of packed tensors when the checkpoint packs them */
+};
+/* Rows are tokens of a batch. */
+struct reference_experts_work {
+    float *gate, *up;              /* [batch, the widest gated block] */
+    float *probabilities, *weight; /* [batch, n] */
+    float *picked, *result;        /* [batch, hidden_size]: the tokens of one expert */
+};
+/* NAME.gate_proj.weight and so on */
+bool reference_find_gated(struct reference *r, const char *name, int64_t size, struct reference_gated *g,
+                          struct err *e) MUST_CHECK;
+bool reference_find_experts(struct reference *r, int64_t layer, const struct config_experts *c,
+                            struct reference_experts *x, struct err *e) MUST_CHECK;
+bool reference_experts_take(struct reference_session *s, const struct config_experts *c, int64_t widest,
+                            struct reference_experts_work *w, struct err *e) MUST_CHECK;
+/* y [n, hidden_size] of rows x */
+void reference_gated_run(struct reference_session *s, const struct reference_gated *g,
+                         struct reference_experts_work *w, const float *x, int64_t n, float *y);
+/* out [n, hidden_size] of normed rows h */
+void reference_experts_run(struct reference_session *s, const struct config_experts *c,
+                           const struct reference_experts *x, struct reference_experts_work *w,
+                           const float *h, int64_t n, float *out);
+
 /* ---- rotary embedding (rope.c) ---- */
 
 struct reference_rope {

@@ -25,6 +25,7 @@ package mistral mistral-window -c 64 -b 8 --lut-ffn 6 --format mlmodelc
 package smollm3 smollm3-list -c 64 -b 8 --format mlmodelc
 package gemma3 gemma3-linear -c 96 -b 8 --chunks 2
 package gemma3-rotate gemma3-linear -c 64 -b 8 --anemll-rotate --format mlmodelc
+package qwen3_moe qwen3_moe-mixed -c 64 -b 8 --format mlmodelc
 
 # What other conversions share with it, meta.yaml and copies, has tests of its own.
 find . -path "*.mlmodelc/*" -type f -o -path "*.mlpackage/*" -type f ! -name weight.bin | LC_ALL=C sort |

@@ -123,6 +123,27 @@ expect 2 "the window of 24 positions of a rotating cache has to be a multiple of
 expect_stderr 0 "the rotating caches change nothing: llama has none" "$MILKIT" convert "$llama" -o no --only head --anemll-rotate
 rm -rf no
 
+# Experts: every second layer, weights as they come out of the softmax, `num_local_experts`; the engine computes the chosen ones
+moe=$DATA/models/qwen3_moe-mixed
+family "$moe" --chunks 2 --format mlmodelc
+line "architecture: qwen3_moe"
+line "model_prefix: qwen3moe"
+line "moe: {experts: 6, experts_per_token: 3, evaluation: dense}"
+expect 0 "" "$MILKIT" plan p
+[ "$(grep -c ' experts down ' out.txt)" -eq 4 ] || fail "expected experts of 2 layers in two functions: $(cat out.txt)"
+expect_stderr 0 "all 6 experts of a layer for every token, of which 3 count" "$MILKIT" convert "$moe" -o no --only meta
+rm -rf no
+family "$moe" --exact-topk --format mlmodelc
+# Behind the first group of convolutions and in a layer of its own: the list of plain layers wins over the step
+mkdir plain
+ln -s "$moe"/model.safetensors plain/
+sed 's/"mlp_only_layers": \[\]/"mlp_only_layers": [1]/' "$moe/config.json" >plain/config.json
+expect 4 "model.layers.1.mlp.gate_proj.weight is missing" "$MILKIT" convert plain -o no
+sed 's/"mlp_only_layers": \[\]/"mlp_only_layers": [5]/' "$moe/config.json" >plain/config.json
+expect 4 "expected numbers of layers below 5" "$MILKIT" convert plain -o no
+sed 's/"num_experts_per_tok": 3/"num_experts_per_tok": 7/' "$moe/config.json" >plain/config.json
+expect 4 "num_experts_per_tok 7 is more than num_experts 6" "$MILKIT" convert plain -o no
+
 # ---- commands and widths: random weights are further from their checkpoint than the limits of trained ones ----
 make_package "$llama" lut --lut-embeddings 8 --lut-ffn 6,8 --lut-head 6 -c 128 -b 16
 ids "$llama/golden.safetensors" five.ids >five.txt
@@ -193,6 +214,9 @@ if [ -n "$SHARED" ] && ! is_sanitized; then
         gemma3-resaved; do
         family "$SHARED/models/$name" --format mlmodelc
     done
+    # One position of `batch64` (21) has two experts so near to each other that rounding chooses the other one.
+    prompts="one five long longer"
+    family "$SHARED/models/qwen3_moe-split" --format mlmodelc
 else
     echo "skipped: the checkpoints of ../shared"
 fi

@@ -269,7 +269,9 @@ static void test_layers(void **state)
     int64_t window;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct config c = config_from(cases[i].text);
-        const struct config_layer_rules r = {cases[i].rule, cases[i].missing, cases[i].has_rope_list};
+        const struct config_layer_rules r = {.window = cases[i].rule,
+                                             .missing_window = cases[i].missing,
+                                             .has_rope_list = cases[i].has_rope_list};
         ASSERT_OK(config_get_layers(&c, &r, 4, layers, &window, e));
         assert_int_equal(window, cases[i].window);
         for (int k = 0; k < 4; k++)
@@ -294,12 +296,48 @@ static void test_layers(void **state)
 #undef TYPES
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct config c = config_from(bad[i].text);
-        const struct config_layer_rules r = {bad[i].rule, 9, true};
+        const struct config_layer_rules r = {
+            .window = bad[i].rule, .missing_window = 9, .has_rope_list = true};
         struct err e = {0};
         assert_false(config_get_layers(&c, &r, 4, layers, &window, &e));
         if (!strstr(e.msg, bad[i].part))
             fail_msg("%s: %s", bad[i].text, e.msg);
     }
+}
+
+/* Layers and numbers of experts. */
+static void test_experts(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *sparse;
+    } cases[] = {{"{}", "1111"},
+                 {"{\"decoder_sparse_step\": 2}", "0101"},
+                 {"{\"mlp_only_layers\": [0, 3]}", "0110"},
+                 {"{\"decoder_sparse_step\": 2, \"mlp_only_layers\": [1]}", "0001"}};
+    const struct config_layer_rules rules = {.has_experts = true};
+    struct config_layer layers[4];
+    struct config_experts x = {.n = 8, .n_chosen = 2, .size = 3, .normalizes = true};
+    struct err e = {0};
+    int64_t window;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct config c = config_from(cases[i].text);
+        ASSERT_OK(config_get_layers(&c, &rules, 4, layers, &window, e));
+        for (int k = 0; k < 4; k++)
+            if (layers[k].has_experts != (cases[i].sparse[k] == '1'))
+                fail_msg("%s: layer %d", cases[i].text, k);
+    }
+    struct config c = config_from("{\"mlp_only_layers\": [4]}");
+    assert_false(config_get_layers(&c, &rules, 4, layers, &window, &e));
+    assert_true(e.code == ERR_FORMAT && strstr(e.msg, "numbers of layers below 4"));
+    c = config_from("{\"num_local_experts\": 5, \"norm_topk_prob\": false}");
+    ASSERT_OK(config_get_experts(&c, false, &x, e));
+    assert_true(x.n == 5 && x.n_chosen == 2 && x.size == 3 && x.normalizes);
+    ASSERT_OK(config_get_experts(&c, true, &x, e));
+    assert_false(x.normalizes);
+    c = config_from("{\"num_experts\": 3, \"num_local_experts\": 5, \"num_experts_per_tok\": 4}");
+    assert_false(config_get_experts(&c, true, &x, &e));
+    assert_true(e.code == ERR_FORMAT && strstr(e.msg, "num_experts_per_tok 4 is more than num_experts 3"));
 }
 
 /* ---- tensors ---- */
@@ -411,8 +449,8 @@ int main(void)
         cmocka_unit_test(test_sizes),      cmocka_unit_test(test_layer_types),
         cmocka_unit_test(test_activation), cmocka_unit_test(test_rope),
         cmocka_unit_test(test_rope_types), cmocka_unit_test(test_rope_of_layers),
-        cmocka_unit_test(test_layers),     cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_layers),     cmocka_unit_test(test_experts),
+        cmocka_unit_test(test_parts),      cmocka_unit_test(test_ends),
     };
     return cmocka_run_group_tests(tests, files_setup, clean_up);
 }

@@ -24,8 +24,9 @@
 #endif
 
 static const char *const checkpoints[] = {
-    "qwen3-tiny",  "qwen3-gqa8", "qwen3-bias",   "qwen3_5-equal",  "qwen3_5_moe-random", "qwen3_5_moe-tiny",
-    "llama-rope3", "llama-bias", "qwen2-window", "mistral-window", "smollm3-list"};
+    "qwen3-tiny",       "qwen3-gqa8",    "qwen3-bias",     "qwen3_5-equal", "qwen3_5_moe-random",
+    "qwen3_5_moe-tiny", "llama-rope3",   "llama-bias",     "qwen2-window",  "mistral-window",
+    "smollm3-list",     "gemma3-linear", "qwen3_moe-mixed"};
 static const char *const prompts[] = {"one", "five", "batch64", "chat", "long", "longer"};
 #define N_CHECKPOINTS ((int)(sizeof checkpoints / sizeof checkpoints[0]))
 #define N_PROMPTS 6

@@ -183,6 +183,7 @@ static void test_rows(void **state)
     compare_all("mistral-window", 2);
     compare_all("smollm3-list", 2);
     compare_all("gemma3-linear", 3);
+    compare_all("qwen3_moe-mixed", 2);
 }
 
 /* Batches that start anywhere: a prompt fed in pieces of every size. */
