@@ -36,6 +36,10 @@ printf %s $commit >hub/models--org--tiny/refs/main
 mv checkpoint hub/models--org--tiny/snapshots/$commit
 expect 0 "org/tiny is a checkpoint" "$MILKIT" run org/tiny --tokens 1,2 --ids -n 1 --greedy
 expect 0 "org/tiny" "$MILKIT" list
+# a GGUF file
+expect 0 "is a checkpoint" "$MILKIT" run "$DATA/gguf/llama-small.Q8_0.gguf" --tokens 1,2 --ids -n 1 --greedy
+expect 0 "" "$MILKIT" run "$DATA/gguf/llama-small.Q8_0.gguf" --tokens 1,2 --ids -n 1 --greedy
+grep -q "converting" err.txt && fail "a GGUF file is converted twice"
 # a conversion that fails or is interrupted is not in the list
 cp -r "$tiny" broken
 chmod -R u+w broken
