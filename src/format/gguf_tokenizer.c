@@ -260,17 +260,15 @@ static bool add_splits(struct merge_list *l, const struct vocabulary *v, uint64_
         if (l->n == MERGES_MAX)
             return err_set(e, ERR_LIMIT, "%s: the tokens make more than %d merges", v->m->file->path,
                            MERGES_MAX);
-        if (l->n == l->capacity) {
-            l->capacity = l->capacity ? 2 * l->capacity : 4096;
-            l->p = xrealloc(l->p, l->capacity * sizeof *l->p);
-        }
+        l->p = mem_grow(l->p, l->n, &l->capacity, sizeof *l->p);
         l->p[l->n++] = (struct merge){.left = left - 1,
                                       .right = right - 1,
                                       .score = score,
                                       .left_length = i,
                                       .right_length = length - i};
     }
-    qsort(l->p + first, l->n - first, sizeof *l->p, compare_pairs);
+    if (l->n > first)
+        qsort(l->p + first, l->n - first, sizeof *l->p, compare_pairs);
     for (size_t k = first; k < l->n; k++)
         l->p[k].order = (uint32_t)k;
     return true;
@@ -291,7 +289,7 @@ static bool put_merges_of_scores(struct buf *b, const struct vocabulary *v, stru
             v->tokens[i].n <= SPLIT_BYTES_MAX)
             ok = add_splits(&l, v, i, e);
     }
-    if (ok)
+    if (ok && l.n > 0)
         qsort(l.p, l.n, sizeof *l.p, compare_merges);
     for (size_t i = 0; i < l.n && ok; i++) {
         buf_puts(b, i ? ",\n[" : "\n[");
