@@ -10,7 +10,7 @@
  * know are taken as zero, so zero always means the default. Text is UTF-8 and does not depend on the locale.
  *
  * Threads. Library, package, tokenizer, model and function handles can't change after they were opened: any number of threads may use
- * them at once. Sessions, chats, samplers, decoders, parsers, states and results belong to one thread at a time; only the functions that
+ * them at once, and so can snapshots. Sessions, chats, samplers, decoders, parsers, states and results belong to one thread at a time; only the functions that
  * stop a call (mk_cancel_set, mk_session_cancel, mk_chat_cancel) may be called from others meanwhile. A library
  * owns one pool of threads: a call takes what is free of it, and no result depends on how much that was. Callbacks come on the
  * calling thread and must not call into the handle whose call they interrupt. Do not fork while handles are open and go on
@@ -347,6 +347,29 @@ MK_API mk_status mk_session_generate(mk_session *s, mk_sampler *sampler, const m
  * MK_FORMAT, and the session is unchanged. An existing file is replaced. */
 MK_API mk_status mk_session_save(const mk_session *s, const char *path, mk_error **e);
 MK_API mk_status mk_session_load(mk_session *s, const char *path, mk_error **e);
+
+/* What a session holds at one moment, apart from it: any session of the same package handle can be brought there, any number of
+ * times. It can't change after it was made. MK_LIMIT: it does not fit into memory. */
+typedef struct mk_snapshot mk_snapshot;
+MK_API mk_status mk_session_snapshot(const mk_session *s, mk_snapshot **out, mk_error **e);
+/* The session holds the snapshot's tokens and logits, and goes on with the same bits as the one that was copied. Another package's
+ * snapshot: MK_USAGE, and the session is unchanged. */
+MK_API mk_status mk_session_restore(mk_session *s, const mk_snapshot *snapshot, mk_error **e);
+/* Bytes of memory: of plain caches the positions in use, recurrent states and windows as a whole, the logits. */
+MK_API uint64_t mk_snapshot_bytes(const mk_snapshot *snapshot);
+/* The tokens that it stands for, [*n]; the snapshot's. */
+MK_API const int32_t *mk_snapshot_tokens(const mk_snapshot *snapshot, size_t *n);
+MK_API void mk_snapshot_free(mk_snapshot *snapshot);
+
+/* One mk_session_step for each of several sessions of one package handle, with the same bits, for less time than the steps take one after
+ * another: weights are read once for all. sessions [n], each once, n at most 1024; ids [n], the token of each. The calling thread has all of
+ * them until the call ends. What is wrong with the call as a whole is MK_USAGE or MK_LIMIT, and nothing was done (statuses are not
+ * written then). A member that can't go on does not keep the others from it: its context is full (MK_LIMIT), it was stopped by
+ * mk_session_cancel or by the call's cancel (MK_CANCELLED), its step failed; it is as after a mk_session_step that failed.
+ * statuses [n], unless NULL, says what became of each; the status of the call, and *e, are those of the first that failed, by
+ * its number. The call's progress is not used. */
+MK_API mk_status mk_session_batch(mk_session *const *sessions, const int32_t *ids, size_t n,
+                                  const mk_call *call, mk_status *statuses, mk_error **e);
 
 /* ---- conversations ---- */
 

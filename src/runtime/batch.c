@@ -1,7 +1,9 @@
 /* One token each for several sessions: members whose next call is of the same function go through the package together. */
+#include <pthread.h>
 #include <stdlib.h>
 #include "format/contract.h"
 #include "runtime/batch.h"
+#include "runtime/model_int.h"
 #include "runtime/session_int.h"
 
 /* Inputs of a chunk that each member brings along. */
@@ -212,4 +214,73 @@ bool batch_step(struct batch *b, struct batch_member *members, int n)
     for (int i = 0; i < n; i++)
         ok = ok && !members[i].has_failed;
     return ok;
+}
+
+/* ---- workspaces that wait ---- */
+
+#define IDLE_MAX 4
+
+struct batch_store {
+    pthread_mutex_t mutex;
+    int n;
+    struct batch *idle[IDLE_MAX];
+};
+
+struct batch_store *batch_store_new(void)
+{
+    struct batch_store *s = xcalloc(1, sizeof *s);
+    pthread_mutex_init(&s->mutex, NULL);
+    return s;
+}
+
+void batch_store_free(struct batch_store *s)
+{
+    if (!s)
+        return;
+    for (int i = 0; i < s->n; i++)
+        batch_free(s->idle[i]);
+    pthread_mutex_destroy(&s->mutex);
+    free(s);
+}
+
+/* The smallest one for n sessions; where all are too small, one of those in *old, to make room for a larger one. */
+static struct batch *take_idle(struct batch_store *s, int n, struct batch **old)
+{
+    struct batch *found;
+    int best = -1;
+    *old = NULL;
+    pthread_mutex_lock(&s->mutex);
+    for (int i = 0; i < s->n; i++)
+        if (s->idle[i]->n_most >= n && (best < 0 || s->idle[i]->n_most < s->idle[best]->n_most))
+            best = i;
+    found = best < 0 ? NULL : s->idle[best];
+    if (!found && s->n > 0)
+        *old = s->idle[best = 0];
+    if (best >= 0)
+        s->idle[best] = s->idle[--s->n];
+    pthread_mutex_unlock(&s->mutex);
+    return found;
+}
+
+bool batch_take(struct batch **out, struct model *m, int n, struct err *e)
+{
+    struct batch *old;
+    int n_most = 1;
+    *out = take_idle(m->batches, n, &old);
+    batch_free(old);
+    while (n_most < n)
+        n_most *= 2;
+    return *out || batch_new(out, m, n_most, e);
+}
+
+void batch_give_back(struct batch *b)
+{
+    struct batch_store *s = b->model->batches;
+    pthread_mutex_lock(&s->mutex);
+    if (s->n < IDLE_MAX) {
+        s->idle[s->n++] = b;
+        b = NULL;
+    }
+    pthread_mutex_unlock(&s->mutex);
+    batch_free(b);
 }

@@ -21,4 +21,8 @@ struct batch_member {
  * own session_set_stop) is as after a session_feed that failed, the others go on. False: one of them failed. */
 bool batch_step(struct batch *b, struct batch_member *members, int n);
 
+/* A workspace for n sessions that nobody uses, or a new one; and back. The model keeps some; any thread may call. */
+bool batch_take(struct batch **out, struct model *m, int n, struct err *e) MUST_CHECK;
+void batch_give_back(struct batch *b);
+
 #endif

@@ -478,6 +478,7 @@ bool model_open(struct model **out, const char *path, const struct model_options
     struct model *m = xcalloc(1, sizeof *m);
     bool ok = false;
     *out = NULL;
+    m->batches = batch_store_new();
     m->backend = options->backend;
     m->precision = options->precision;
     m->stop =
@@ -527,6 +528,7 @@ void model_close(struct model *m)
 {
     if (!m)
         return;
+    batch_store_free(m->batches);
     close_part(m->backend, &m->embeddings);
     close_part(m->backend, &m->head);
     for (int i = 0; m->chunks && i < m->n_chunks; i++)

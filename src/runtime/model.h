@@ -52,6 +52,7 @@ struct model {
     struct package *package;
     struct pool *pool;
     bool owns_pool;
+    struct batch_store *batches; /* workspaces for steps of several sessions */
     const struct backend *backend;
     struct backend_package *shared; /* by all functions */
     const char *device;             /* what computes: "avx512" */

@@ -17,4 +17,8 @@ bool model_check_positions(const struct model *m, struct err *e) MUST_CHECK;
 /* A warning for each thing that meta.yaml says and the models do not. */
 void model_check_meta(const struct model *m, struct log *log);
 
+/* batch.c: workspaces that wait for their next user. */
+struct batch_store *batch_store_new(void);
+void batch_store_free(struct batch_store *s); /* accepts NULL */
+
 #endif
