@@ -46,6 +46,10 @@ ids "$gguf/llama-small.Q8_0.gguf" 'Hello world' 42,71,78,78,81,264,278,78,70
 ids "$gguf/llama-small.Q8_0.gguf" $' the  man\nand' 263,223,223,79,67,80,201,67,269
 ids "$gguf/llama-small.split-00001-of-00003.gguf" 'naïve 123' 80,67,130,110,267,223,19,20,21
 
+# SentencePiece by scores, without a space in front
+ids "$gguf/gemma3-plain.Q5_0.gguf" 'Hello world' 81,290,117,117,293,289,128,293,298,117,299
+ids "$gguf/gemma3-plain.Q5_0.gguf" $' the  man\nand' 289,267,6,118,276,4,276,299
+
 head -c 20 "$gguf/ok.gguf" >cut.gguf
 refuses 4 "cut.gguf: header: expected 8 bytes at byte 16, found a file of 20 bytes" inspect cut.gguf
 refuses 4 "cut.gguf: header: expected 8 bytes" convert cut.gguf -o package
