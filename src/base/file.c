@@ -383,26 +383,6 @@ bool path_remove_tree(const char *path, struct err *e)
     return remove_entry(AT_FDCWD, path, path, 0, e);
 }
 
-bool file_copy(const char *from, const char *to, struct err *e)
-{
-    struct map_file *m = NULL;
-    struct out_file *f = NULL;
-    if (!map_open(&m, from, e))
-        return false;
-    bool ok = out_file_open(&f, to, true, e);
-    if (ok) {
-        ok = out_file_write(f, m->data, m->bytes, e);
-        /* Of pages that are missing the write only tells that an address is bad. */
-        ok = map_check(m, e) && ok;
-        if (ok)
-            ok = out_file_commit(f, e);
-        else
-            out_file_abort(f);
-    }
-    map_close(m);
-    return ok;
-}
-
 int64_t disk_free_bytes(const char *path)
 {
     char *p = xstrdup(path[0] ? path : ".");

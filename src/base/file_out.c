@@ -590,3 +590,23 @@ void out_folder_abort(struct out_folder *f)
     parents_remove(&f->parents);
     folder_free(f);
 }
+
+bool file_copy(const char *from, const char *to, struct err *e)
+{
+    struct map_file *m = NULL;
+    struct out_file *f = NULL;
+    if (!map_open(&m, from, e))
+        return false;
+    bool ok = out_file_open(&f, to, true, e);
+    if (ok) {
+        ok = out_file_write(f, m->data, m->bytes, e);
+        /* Of pages that are missing the write only tells that an address is bad. */
+        ok = map_check(m, e) && ok;
+        if (ok)
+            ok = out_file_commit(f, e);
+        else
+            out_file_abort(f);
+    }
+    map_close(m);
+    return ok;
+}

@@ -39,6 +39,11 @@ mk_chat_stats chat_stats(const struct chat *chat);
 bool chat_say(struct chat *chat, const char *text, size_t bytes, struct err *e) MUST_CHECK;
 bool chat_again(struct chat *chat, struct err *e) MUST_CHECK;
 
+/* Shows the text where stdin is a terminal. */
+void chat_prompt(const struct chat *chat, const char *text);
+/* One line without its end, appended to out; a pasted text of several lines is one, where there is an editor. */
+enum line_result chat_read_line(struct chat *chat, const char *prompt_text, struct buf *out,
+                                struct err *e) MUST_CHECK;
 /* A question to the user at the terminal; anything but a y, Ctrl-C too, is a no. */
 bool chat_ask(struct chat *chat, const char *question, bool *yes, struct err *e) MUST_CHECK;
 

@@ -13,68 +13,6 @@
 
 #define QUOTES "\"\"\""
 
-/* What a terminal without an editor hands over of a line; it drops the rest without a word. */
-#define TERMINAL_LINE_BYTES 4095
-
-static void prompt(const struct chat *chat, const char *text)
-{
-    if (chat->is_interactive) {
-        fputs(text, stderr);
-        fflush(stderr);
-    }
-}
-
-/* One line without its end, appended to out; a pasted text of several lines is one, where there is an editor. */
-static enum line_result read_line(struct chat *chat, const char *prompt_text, struct buf *out, struct err *e)
-{
-    char *line = NULL;
-    size_t capacity = 0;
-    enum line_result result = LINE_READ;
-    if (chat->editor) {
-        result = line_editor_read(chat->editor, prompt_text, out, e);
-        goto done;
-    }
-    prompt(chat, prompt_text);
-    errno = 0;
-    ssize_t n = getline(&line, &capacity, stdin);
-    if (n < 0 && log_cancelled(&chat->cli->log, e)) {
-        clearerr(stdin);
-        result = LINE_INTERRUPTED;
-    } else if (n < 0 && ferror(stdin)) {
-        err_set_errno(e, "stdin: can't read");
-        result = LINE_FAILED;
-    } else if (n < 0) {
-        result = LINE_END;
-    } else {
-        if (chat->is_interactive && n >= TERMINAL_LINE_BYTES)
-            chat->is_cut = true;
-        if (n > 0 && line[n - 1] == '\n')
-            n--;
-        if (n > 0 && line[n - 1] == '\r')
-            n--;
-        buf_append(out, line, (size_t)n);
-    }
-done:
-    if (result == LINE_READ && out->failed) {
-        err_set(e, ERR_LIMIT, "a message of more than %zu bytes", MESSAGE_BYTES_MAX);
-        result = LINE_FAILED;
-    }
-    free(line);
-    return result;
-}
-
-bool chat_ask(struct chat *chat, const char *question, bool *yes, struct err *e)
-{
-    struct buf line;
-    buf_init(&line, 1 << 16);
-    enum line_result result = read_line(chat, question, &line, e);
-    *yes = result == LINE_READ && line.p && (line.p[0] == 'y' || line.p[0] == 'Y');
-    buf_fini(&line);
-    if (result != LINE_READ)
-        prompt(chat, "\n");
-    return result != LINE_FAILED;
-}
-
 static bool ends_with(const struct buf *b, size_t from, const char *end)
 {
     size_t n = strlen(end);
@@ -94,7 +32,7 @@ static enum line_result read_entry(struct chat *chat, struct buf *out, bool *is_
     buf_clear(out);
     *is_quoted = false;
     chat->is_cut = false;
-    enum line_result result = read_line(chat, "> ", out, e);
+    enum line_result result = chat_read_line(chat, "> ", out, e);
     if (result != LINE_READ || !out->p)
         return result;
     if (strncmp(out->p, QUOTES, strlen(QUOTES)) == 0) {
@@ -102,7 +40,7 @@ static enum line_result read_entry(struct chat *chat, struct buf *out, bool *is_
         while (result == LINE_READ && !ends_with(out, from, QUOTES)) {
             buf_puts(out, "\n");
             from = out->n;
-            result = read_line(chat, ". ", out, e);
+            result = chat_read_line(chat, ". ", out, e);
         }
         if (result == LINE_READ)
             cut(out, n);
@@ -121,35 +59,9 @@ static enum line_result read_entry(struct chat *chat, struct buf *out, bool *is_
     while (result == LINE_READ && ends_with(out, 0, "\\")) {
         cut(out, 1);
         buf_puts(out, "\n");
-        result = read_line(chat, ". ", out, e);
+        result = chat_read_line(chat, ". ", out, e);
     }
     return result == LINE_END ? LINE_READ : result;
-}
-
-static void show_status(struct chat *chat)
-{
-    bool is_terminal = isatty(STDERR_FILENO) == 1 && isatty(STDOUT_FILENO) == 1;
-    if (!chat->stats && !(is_terminal && chat->cli->log.level >= LOG_INFO))
-        return;
-    const mk_chat_stats s = chat_stats(chat);
-    struct buf line;
-    buf_init(&line, 1024);
-    chat_put_stats(chat, &s, &line);
-    bool dim = is_terminal && chat->printer.has_color;
-    fprintf(stderr, "%s[%s]%s\n", dim ? "\033[2m" : "", line.p, dim ? "\033[0m" : "");
-    buf_fini(&line);
-}
-
-/* After an answer, or none: was it the user at the terminal who stopped it? */
-static bool after_answer(struct chat *chat, bool ok, struct err *e)
-{
-    struct cli *cli = chat->cli;
-    bool stopped = log_cancelled(&cli->log, NULL);
-    if (ok)
-        show_status(chat);
-    if (stopped && !(chat->is_interactive && *cli->stop_signal == SIGINT))
-        return err_set(e, ERR_CANCELLED, "interrupted");
-    return ok;
 }
 
 /* text NULL: another answer to the last message. */
@@ -164,16 +76,6 @@ static bool answer(struct chat *chat, const char *text, size_t bytes, struct err
     if (!ok && chat->printer.failed)
         *e = chat->printer.problem;
     return after_answer(chat, ok, e);
-}
-
-bool chat_say(struct chat *chat, const char *text, size_t bytes, struct err *e)
-{
-    return answer(chat, text, bytes, e);
-}
-
-bool chat_again(struct chat *chat, struct err *e)
-{
-    return answer(chat, NULL, 0, e);
 }
 
 static bool handle_entry(struct chat *chat, struct buf *entry, bool is_quoted, bool *leaves, struct err *e)
@@ -226,7 +128,7 @@ bool chat_repl(struct chat *chat, struct err *e)
         chat->returns_entry = false;
         enum line_result result = read_entry(chat, &entry, &is_quoted, &problem);
         if (result == LINE_END) {
-            prompt(chat, "\n");
+            chat_prompt(chat, "\n");
             break;
         }
         bool is_dropped = result == LINE_INTERRUPTED && chat->editor && entry.n > 0;
@@ -241,13 +143,13 @@ bool chat_repl(struct chat *chat, struct err *e)
             if (!ok)
                 *e = problem;
             if (!ok && result == LINE_INTERRUPTED)
-                prompt(chat, "\n");
+                chat_prompt(chat, "\n");
             if (!chat->is_interactive || !ok)
                 continue;
         }
         if (stopped) {
-            prompt(chat, result == LINE_INTERRUPTED ? "\n" : "");
-            prompt(chat, is_dropped ? "(dropped; Up brings it back)\n" : stopped_text(chat, result, ok));
+            chat_prompt(chat, result == LINE_INTERRUPTED ? "\n" : "");
+            chat_prompt(chat, is_dropped ? "(dropped; Up brings it back)\n" : stopped_text(chat, result, ok));
         } else if (!ok) {
             fprintf(stderr, "%s: error: %s\n", cli->program, problem.msg);
         }

@@ -1,6 +1,6 @@
 /* Compilation of a function into a plan. For the engine's own files.
  *
- * The graph (graph.c) -> patterns (match.c, pattern_*.c) -> emission in program order (compile.c, emit.c, op_*.c: views
+ * The graph (graph.c) -> patterns (patterns.c, match.c, pattern_*.c) -> emission in program order (compile.c, emit.c, op_*.c: views
  * become strides, everything else a step) -> memory (memory.c: every arena storage gets an offset) -> plan.
  */
 #ifndef MILKIT_ENGINE_COMPILER_H
@@ -52,7 +52,7 @@ struct compiler {
     struct err *e;
 };
 
-/* match.c: finds the patterns and marks them in the graph's nodes. */
+/* patterns.c: finds the patterns and marks them in the graph's nodes. */
 void patterns_find(struct compiler *c);
 
 /* emit.c: helpers for op_*.c */

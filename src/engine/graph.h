@@ -51,7 +51,7 @@ bool graph_is_state_update(const struct graph *g, const struct mil_op *op, int *
 void graph_find_looks(struct graph *g, struct arena *a);
 /* v has exactly one use, by op index `op`. */
 bool graph_used_once_by(const struct graph *g, const struct mil_var *v, int op);
-/* op_table.c: may the result of the op be the memory of its operand? */
+/* op_memory.c: may the result of the op be the memory of its operand? */
 bool op_is_view(const struct mil_op *op);
 
 #endif

@@ -1,33 +1,16 @@
-/* The engine's columns of the op table (mil/ops.def): which emitter runs an op, and whether its result may be its
- * operand's memory. */
+/* The engine's column `emitter` of the op table (mil/ops.def): which function runs an op. */
 #include "engine/compiler.h"
 
-enum memory { OWN, VIEW };
-
-static const struct {
-    emit_fn emit;
-    enum memory memory;
-} rows[MIL_OP_COUNT] = {
-    [MIL_OP_NONE] = {emit_none, OWN},
-#define MIL_OP(id, name, opset, histogram, rule, inputs, emitter, memory, doc)                               \
-    [MIL_OP_##id] = {emit_##emitter, memory},
+static const emit_fn emitters[MIL_OP_COUNT] = {
+    [MIL_OP_NONE] = emit_none,
+#define MIL_OP(id, name, opset, histogram, rule, inputs, emitter, memory, doc) [MIL_OP_##id] = emit_##emitter,
 #include "mil/ops.def"
 #undef MIL_OP
 };
 
-static int row_of(const struct mil_op *op)
-{
-    return op->info ? (int)op->info->id : MIL_OP_NONE;
-}
-
 emit_fn op_emitter(const struct mil_op *op)
 {
-    return rows[row_of(op)].emit;
-}
-
-bool op_is_view(const struct mil_op *op)
-{
-    return rows[row_of(op)].memory == VIEW;
+    return emitters[op->info ? (int)op->info->id : MIL_OP_NONE];
 }
 
 bool emit_none(struct compiler *c, const struct mil_op *op)

@@ -26,6 +26,7 @@ bool infer_fail(struct infer *in, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* Type of an argument (of binding i) or of the attribute of that name; NULL when absent. */
 const struct mil_type *infer_binding_type(const struct mil_binding *b, const struct mil_type *const *types);
 const struct mil_type *infer_arg(struct infer *in, const char *name);
+bool infer_has_rank(const struct mil_type *t);
 /* A tensor argument that must be there. */
 bool infer_tensor(struct infer *in, const char *name, const struct mil_type **t) MUST_CHECK;
 /* A tensor argument that may be missing: *t is NULL then. */

@@ -9,7 +9,7 @@
  * anything). An input marked ! must be known when the program is compiled (a const or an immediate). emitter: the
  * engine's emit_ function, `none` of an op that it does not run. MEMORY: VIEW of an op whose result may be the memory
  * of its operand, else OWN. A view that is not marked lets a read of a state be overtaken by the next write. The last
- * two are the engine's alone (engine/op_table.c).
+ * two are the engine's alone (engine/op_table.c, engine/op_memory.c).
  */
 #ifndef MILKIT_MIL_OPS_H
 #define MILKIT_MIL_OPS_H

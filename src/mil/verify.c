@@ -26,16 +26,6 @@ struct verifier {
 
 #define fail(v, ...) mil_verify_fail((v)->f, (v)->e, __VA_ARGS__)
 
-bool mil_verify_fail(const struct mil_function *f, struct err *e, const char *fmt, ...)
-{
-    char text[700];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    return err_set(e, ERR_FORMAT, "function %s: %s", f->name, text);
-}
-
 /* "conv 'scores'" into dst. */
 static const char *op_label(char dst[160], const struct mil_op *op)
 {

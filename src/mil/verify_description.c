@@ -16,6 +16,16 @@ struct checker {
 
 #define fail(v, ...) mil_verify_fail((v)->f, (v)->e, __VA_ARGS__)
 
+bool mil_verify_fail(const struct mil_function *f, struct err *e, const char *fmt, ...)
+{
+    char text[700];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    return err_set(e, ERR_FORMAT, "function %s: %s", f->name, text);
+}
+
 static const struct mil_feature *find_feature(const struct mil_feature *features, int n, const char *name)
 {
     for (int i = 0; i < n; i++) {

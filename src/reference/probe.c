@@ -7,21 +7,6 @@
 #include <string.h>
 #include "reference/reference_internal.h"
 
-/* A product of the first run. x is shared with the one before when that had the same rows. */
-struct known {
-    const struct st_tensor *weight;
-    float *x, *y;
-    int64_t n;
-    bool owns_x;
-};
-
-struct reference_recall {
-    struct known *list;
-    int n;
-    size_t capacity;
-    bool is_first_run;
-};
-
 struct reference_probe {
     struct reference_session *session;
     struct reference_recall recall;
@@ -31,64 +16,6 @@ struct reference_probe {
 };
 
 /* ---- recall ---- */
-
-static void forget(struct reference_recall *k)
-{
-    for (int i = 0; i < k->n; i++) {
-        if (k->list[i].owns_x)
-            mem_free(k->list[i].x);
-        mem_free(k->list[i].y);
-    }
-    k->n = 0;
-}
-
-static bool same_rows(const struct known *a, const float *x, int64_t n, int64_t columns)
-{
-    return a->n == n && memcmp(a->x, x, (size_t)(n * columns) * sizeof *x) == 0;
-}
-
-bool reference_recall_find(const struct reference_recall *k, const struct st_tensor *weight, const float *x,
-                           int64_t n, float *y)
-{
-    for (int i = 0; i < k->n && !k->is_first_run; i++) {
-        const struct known *a = &k->list[i];
-        if (a->weight != weight)
-            continue;
-        if (!same_rows(a, x, n, weight->shape[1]))
-            return false;
-        memcpy(y, a->y, (size_t)(n * weight->shape[0]) * sizeof *y);
-        return true;
-    }
-    return false;
-}
-
-static float *copy_rows(const float *from, int64_t n, int64_t columns)
-{
-    float *to = mem_try_alloc((size_t)(n * columns) * sizeof *to, NULL);
-    if (to)
-        memcpy(to, from, (size_t)(n * columns) * sizeof *to);
-    return to;
-}
-
-void reference_recall_keep(struct reference_recall *k, const struct st_tensor *weight, const float *x,
-                           int64_t n, const float *y)
-{
-    int64_t rows = weight->shape[0], columns = weight->shape[1];
-    const struct known *last = k->n > 0 ? &k->list[k->n - 1] : NULL;
-    struct known a = {.weight = weight, .n = n};
-    if (!k->is_first_run)
-        return;
-    a.owns_x = !last || last->weight->shape[1] != columns || !same_rows(last, x, n, columns);
-    a.x = a.owns_x ? copy_rows(x, n, columns) : last->x;
-    a.y = a.x ? copy_rows(y, n, rows) : NULL;
-    if (!a.y) {
-        if (a.owns_x)
-            mem_free(a.x);
-        return;
-    }
-    k->list = mem_grow(k->list, (size_t)k->n, &k->capacity, sizeof *k->list);
-    k->list[k->n++] = a;
-}
 
 /* ---- probe ---- */
 
@@ -132,7 +59,7 @@ void reference_probe_free(struct reference_probe *p)
     if (!p)
         return;
     reference_session_free(p->session);
-    forget(&p->recall);
+    reference_recall_forget(&p->recall);
     free(p->recall.list);
     mem_free(p->input);
     mem_free(p->output);
@@ -168,7 +95,7 @@ bool reference_probe_next(struct reference_probe *p, const float **rows, struct 
     p->output = p->input;
     p->input = input;
     p->layer++;
-    forget(&p->recall);
+    reference_recall_forget(&p->recall);
     p->recall.is_first_run = true;
     bool ok = run_layer(p, e);
     p->recall.is_first_run = false;

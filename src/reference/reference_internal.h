@@ -196,8 +196,23 @@ void reference_linear(struct reference_session *s, const struct st_tensor *weigh
 void reference_show_input(const struct reference_session *s, const struct st_tensor *weight, const float *x,
                           int64_t n);
 
-/* ---- products that are known (probe.c) ---- */
+/* ---- products that are known (recall.c) ---- */
 
+/* A product of the first run. x is shared with the one before when that had the same rows. */
+struct reference_product {
+    const struct st_tensor *weight;
+    float *x, *y;
+    int64_t n;
+    bool owns_x;
+};
+
+struct reference_recall {
+    struct reference_product *list;
+    int n;
+    size_t capacity;
+    bool is_first_run;
+};
+void reference_recall_forget(struct reference_recall *k);
 /* y of the first run, when weight and x are the same as then. */
 bool reference_recall_find(const struct reference_recall *k, const struct st_tensor *weight, const float *x,
                            int64_t n, float *y);

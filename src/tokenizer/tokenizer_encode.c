@@ -6,18 +6,6 @@
 #include "tokenizer/tokenizer_internal.h"
 #include "base/utf8.h"
 
-void ids_push(struct ids *l, int32_t id)
-{
-    l->p = mem_grow(l->p, l->n, &l->capacity, sizeof *l->p);
-    l->p[l->n++] = id;
-}
-
-void ids_free(struct ids *l)
-{
-    free(l->p);
-    *l = (struct ids){0};
-}
-
 static bool encode_word(void *ctx, const char *word, size_t n, struct err *e)
 {
     (void)e;

@@ -155,5 +155,32 @@ if command -v python3 >/dev/null; then
     put src/convert/a.c 'char c = 0x22; const char *s = "a--b, -- and \"-x\""; /* "--force" */ // "--force"'
     options 0 '0 option names'
 fi
+if command -v python3 >/dev/null && command -v cc >/dev/null && command -v ar >/dev/null; then
+    # library NAME FILE CODE...: an archive
+    library() {
+        local name=$1 objects=
+        shift
+        rm -f "libx_$name.a"
+        while [ $# -gt 0 ]; do
+            printf '%s\n' "$2" >"$1.c"
+            cc -c "$1.c" -o "$1.c.o"
+            objects="$objects $1.c.o"
+            shift 2
+        done
+        ar rcs "libx_$name.a" $objects
+    }
+    calls() {
+        expect "$1" "$2" bash "$source/tests/tree/check_calls.sh" nm libx_*.a
+    }
+    library low a 'int b(void); int a(void) { return b(); }' b 'int b(void) { return 1; }'
+    library high c 'int a(void); int c(void) { return a(); }'
+    calls 0 "3 files, 2 pairs of caller and called, 0 circles"
+    library low a 'int b(void); int a(void) { return b(); }' b 'int c(void); int b(void) { return c(); }'
+    calls 1 "circle of 3 files: high/c.c low/a.c low/b.c"
+    library low a 'int b; int a(void) { return b; }' b 'int a(void); int (*b2)(void) = a;'
+    calls 0 "0 circles"
+    library low a 'extern int (*b)(void); int a(void) { return b(); }' b 'int a(void); int (*b)(void) = a;'
+    calls 1 "low/b.c -> low/a.c: a"
+fi
 echo "$n_bad surprises"
 [ "$n_bad" = 0 ]
