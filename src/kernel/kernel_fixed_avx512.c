@@ -1,5 +1,6 @@
 /* Fixed-point products for AVX-512 processors that also have VBMI and VNNI; part of the AVX-512 level. A file of
  * its own, because no other may be compiled for these instructions. */
+/* flags: -mavx512vbmi -mavx512vnni */
 #include "kernel/kernel_internal.h"
 
 #if defined(__x86_64__)

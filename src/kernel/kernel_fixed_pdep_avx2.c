@@ -1,5 +1,6 @@
 /* Fixed-point products for AVX2 processors on which pdep (BMI2) is one fast instruction; part of the AVX2 level. A file of
  * its own, because no other may be compiled for that instruction. */
+/* flags: -mbmi2 */
 #include "kernel/kernel_internal.h"
 
 #if defined(__x86_64__)
