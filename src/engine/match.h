@@ -63,14 +63,9 @@ bool fused_operand(struct compiler *c, const struct fused *f, int i, struct valu
 
 /* Looks for the pattern from the op of index `root`, and takes it. */
 typedef void (*pattern_fn)(struct compiler *c, int root);
-void pattern_attention(struct compiler *c, int root);
-void pattern_delta(struct compiler *c, int root);
-void pattern_experts(struct compiler *c, int root); /* after pattern_silu */
-void pattern_rms_norm(struct compiler *c, int root);
-void pattern_rope(struct compiler *c, int root);
-void pattern_silu(struct compiler *c, int root);
-void pattern_touch(struct compiler *c, int root);
-void pattern_window(struct compiler *c, int root);
+#define PATTERN(name, root, when) void pattern_##name(struct compiler *c, int i_root);
+#include "engine/patterns.def"
+#undef PATTERN
 /* pattern_silu.c: in: x, up */
 bool fused_is_gated_silu(const struct fused *f);
 
