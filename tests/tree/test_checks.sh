@@ -155,6 +155,36 @@ if command -v python3 >/dev/null; then
     put src/convert/a.c 'char c = 0x22; const char *s = "a--b, -- and \"-x\""; /* "--force" */ // "--force"'
     options 0 '0 option names'
 fi
+folders() {
+    expect "$1" "$2" bash "$source/tests/tree/check_folders.sh" "$folder/tree"
+}
+put src/a/x.c 'int x;'
+for i in 1 2 3 4 5 6; do
+    mkdir -p tree/src/b$i
+    echo 'int y;' >tree/src/b$i/y.c
+done
+folders 0 "7 folders, 7 lines"
+echo 'int z;' >tree/src/a/z.c
+folders 1 "src/a: 25.0 % of the lines, at most 16"
+if command -v python3 >/dev/null; then
+    twice() {
+        expect "$1" "$2" bash "$source/tests/tree/check_twice.sh" "$folder/tree"
+    }
+    # lines N WORD: N different lines of code
+    lines() {
+        for ((i = 0; i < $1; i++)); do echo "    $2 += f$i(x);"; done
+    }
+    put src/a/x.c "$(lines 8 a)"
+    lines 7 a >tree/src/a/y.c
+    twice 0 "2 files checked, 0 places twice"
+    { echo '/* a */'; lines 4 a; echo; lines 8 a | tail -4; } >tree/src/a/y.c
+    twice 1 "src/a/y.c:2: the same 8 lines as src/a/x.c:1"
+    lines 8 b >tree/src/a/y.c
+    twice 0 "0 places twice"
+    put src/a/x.c "$(for i in 0 1 2 3 4 5 6 7 8; do echo "    {0x1, 0x2},"; done)"
+    cp tree/src/a/x.c tree/src/a/y.c
+    twice 0 "0 places twice"
+fi
 if command -v python3 >/dev/null && command -v cc >/dev/null && command -v ar >/dev/null; then
     # library NAME FILE CODE...: an archive
     library() {
