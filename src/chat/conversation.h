@@ -129,4 +129,7 @@ void conversation_put_more(const struct message *m, struct buf *out);
 bool conversation_add_json(struct conversation *c, struct str text, const char *where,
                            struct err *e) MUST_CHECK;
 
+/* ", \"key\": \"text\"" (conversation_text.c) */
+void conversation_put_member(struct buf *out, const char *key, const char *text, size_t n);
+
 #endif

@@ -7,46 +7,22 @@
 
 #define FILE_BYTES_MAX ((size_t)256 << 20)
 
-static void put_string_member(struct buf *out, const char *key, const char *text, size_t n)
-{
-    buf_printf(out, ", \"%s\": ", key);
-    json_put_string(out, text, n);
-}
-
-const char *conversation_role_name(enum message_role role)
-{
-    static const char *const names[] = {"user", "assistant", "tool"};
-    return names[role];
-}
-
-void conversation_put_more(const struct message *m, struct buf *out)
-{
-    if (m->calls) {
-        buf_puts(out, ", \"tool_calls\": ");
-        buf_puts(out, m->calls);
-    }
-    if (m->name)
-        put_string_member(out, "name", m->name, strlen(m->name));
-    if (m->call_id)
-        put_string_member(out, "tool_call_id", m->call_id, strlen(m->call_id));
-}
-
 void conversation_put(const struct conversation *c, struct buf *out)
 {
     const char *between = "\n";
     buf_puts(out, "{\"messages\": [");
     if (c->system) {
         buf_puts(out, "\n{\"role\": \"system\"");
-        put_string_member(out, "content", c->system, strlen(c->system));
+        conversation_put_member(out, "content", c->system, strlen(c->system));
         buf_puts(out, "}");
         between = ",\n";
     }
     for (size_t i = 0; i < c->n; i++, between = ",\n") {
         const struct message *m = &c->messages[i];
         buf_printf(out, "%s{\"role\": \"%s\"", between, conversation_role_name(m->role));
-        put_string_member(out, "content", m->content, m->bytes);
+        conversation_put_member(out, "content", m->content, m->bytes);
         if (m->reasoning)
-            put_string_member(out, "reasoning_content", m->reasoning, strlen(m->reasoning));
+            conversation_put_member(out, "reasoning_content", m->reasoning, strlen(m->reasoning));
         conversation_put_more(m, out);
         buf_puts(out, "}");
     }

@@ -9,6 +9,9 @@
 
 #define MESSAGE_BYTES_MAX ((size_t)64 << 20)
 
+/* What a terminal without an editor hands over of a line; it drops the rest without a word. */
+#define TERMINAL_LINE_BYTES 4095
+
 struct chat {
     struct cli *cli;
     const mk_package *package;

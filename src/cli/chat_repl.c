@@ -64,20 +64,6 @@ static enum line_result read_entry(struct chat *chat, struct buf *out, bool *is_
     return result == LINE_END ? LINE_READ : result;
 }
 
-/* text NULL: another answer to the last message. */
-static bool answer(struct chat *chat, const char *text, size_t bytes, struct err *e)
-{
-    mk_error *error = NULL;
-    const mk_call *call = client_call_begin(&chat->call, chat->cli, NULL, true);
-    mk_status status = text ? mk_chat_say(chat->chat, text, bytes, chat_on_event, chat, call, &error)
-                            : mk_chat_again(chat->chat, chat_on_event, chat, call, &error);
-    client_call_end(&chat->call);
-    bool ok = client_take(status, &error, e);
-    if (!ok && chat->printer.failed)
-        *e = chat->printer.problem;
-    return after_answer(chat, ok, e);
-}
-
 static bool handle_entry(struct chat *chat, struct buf *entry, bool is_quoted, bool *leaves, struct err *e)
 {
     const char *text = entry->p ? entry->p : "";

@@ -7,9 +7,6 @@
 #include <unistd.h>
 #include "cli/chat.h"
 
-/* What a terminal without an editor hands over of a line; it drops the rest without a word. */
-#define TERMINAL_LINE_BYTES 4095
-
 void chat_prompt(const struct chat *chat, const char *text)
 {
     if (chat->is_interactive) {
@@ -92,6 +89,20 @@ static bool after_answer(struct chat *chat, bool ok, struct err *e)
     if (stopped && !(chat->is_interactive && *cli->stop_signal == SIGINT))
         return err_set(e, ERR_CANCELLED, "interrupted");
     return ok;
+}
+
+/* text NULL: another answer to the last message. */
+static bool answer(struct chat *chat, const char *text, size_t bytes, struct err *e)
+{
+    mk_error *error = NULL;
+    const mk_call *call = client_call_begin(&chat->call, chat->cli, NULL, true);
+    mk_status status = text ? mk_chat_say(chat->chat, text, bytes, chat_on_event, chat, call, &error)
+                            : mk_chat_again(chat->chat, chat_on_event, chat, call, &error);
+    client_call_end(&chat->call);
+    bool ok = client_take(status, &error, e);
+    if (!ok && chat->printer.failed)
+        *e = chat->printer.problem;
+    return after_answer(chat, ok, e);
 }
 
 bool chat_say(struct chat *chat, const char *text, size_t bytes, struct err *e)

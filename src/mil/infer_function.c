@@ -33,7 +33,8 @@ static const struct mil_type *merge_types(const struct mil_type *declared, const
 {
     if (!found || (found->kind == MIL_TYPE_TENSOR && !infer_has_rank(found)))
         return declared;
-    if (!declared || found->kind != MIL_TYPE_TENSOR || !infer_has_rank(declared) || found->rank > MIL_RANK_MAX)
+    if (!declared || found->kind != MIL_TYPE_TENSOR || !infer_has_rank(declared) ||
+        found->rank > MIL_RANK_MAX)
         return found;
     bool has_gap = false;
     for (int i = 0; i < found->rank; i++)
