@@ -30,14 +30,6 @@ static struct reference_session *session_of(const struct reference_inputs *p, in
     return p->sessions[p->n_sessions > 1 ? i : 0];
 }
 
-void reference_show_input(const struct reference_session *s, const struct st_tensor *weight, const float *x,
-                          int64_t n)
-{
-    const struct st_tensor *whole = safetensors_find(s->reference->parts->tensors, weight->name);
-    if (weight->rank == 2 && whole && whole->n_elems == weight->n_elems)
-        s->show_input(s->show_context, weight->name, x, n, weight->shape[1]);
-}
-
 bool reference_inputs_new(struct reference_inputs **out, struct reference *r, const int32_t *tokens, size_t n,
                           size_t n_text, struct err *e)
 {

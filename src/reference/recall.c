@@ -60,3 +60,13 @@ void reference_recall_keep(struct reference_recall *k, const struct st_tensor *w
     k->list = mem_grow(k->list, (size_t)k->n, &k->capacity, sizeof *k->list);
     k->list[k->n++] = a;
 }
+
+/* ---- who looks ---- */
+
+void reference_show_input(const struct reference_session *s, const struct st_tensor *weight, const float *x,
+                          int64_t n)
+{
+    const struct st_tensor *whole = safetensors_find(s->reference->parts->tensors, weight->name);
+    if (weight->rank == 2 && whole && whole->n_elems == weight->n_elems)
+        s->show_input(s->show_context, weight->name, x, n, weight->shape[1]);
+}

@@ -190,7 +190,7 @@ void reference_rope_turn_heads(float *rows, int64_t n, int64_t n_heads, int64_t 
 void reference_linear(struct reference_session *s, const struct st_tensor *weight, const float *bias,
                       const float *x, int64_t n, float *y);
 
-/* ---- who looks (inputs.c) ---- */
+/* ---- who looks (recall.c) ---- */
 
 /* Tells s->show_input of a product, when the weight is a whole matrix of the checkpoint. */
 void reference_show_input(const struct reference_session *s, const struct st_tensor *weight, const float *x,
