@@ -104,7 +104,9 @@ static void test_members_that_fail(void **state)
 {
     (void)state;
     mk_package *p = open_package(0);
-    mk_session *s[3] = {begin(p, 0), begin(p, 1), begin(p, 2)};
+    mk_session *s[3];
+    for (int k = 0; k < 3; k++)
+        s[k] = begin(p, k);
     int32_t ids[CONTEXT];
     mk_status statuses[3];
     for (size_t k = 0; k < CONTEXT; k++)
@@ -144,8 +146,10 @@ static void test_wrong_calls(void **state)
 {
     (void)state;
     mk_package *p = open_package(0), *other = open_package(1);
-    mk_session *s[2] = {begin(p, 0), begin(p, 1)}, *mixed[2] = {s[0], begin(other, 0)},
-               *twice[2] = {s[0], s[0]};
+    mk_session *s[2];
+    for (int k = 0; k < 2; k++)
+        s[k] = begin(p, k);
+    mk_session *mixed[2] = {s[0], begin(other, 0)}, *twice[2] = {s[0], s[0]};
     mk_status statuses[2] = {77, 77};
     int32_t ids[2] = {1, 2}, wrong[2] = {1, -1};
     mk_call call = {.size = 3};
