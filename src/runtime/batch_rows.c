@@ -75,10 +75,11 @@ static struct mil_var *add_view(struct part *p, struct mil_op **ops, int *n, con
 static bool is_row_reshape(const struct part *p, const struct mil_op *op)
 {
     const struct mil_var *x = mil_op_is(op, "reshape") ? mil_arg_var(op, "x") : NULL;
-    const struct mil_type *from = x ? x->type : NULL, *to = op->outputs[0]->type;
-    return p->n_rows > 0 && from && from->rank == 4 && from->dims[0] == 1 && from->dims[2] == 1 &&
-           from->dims[3] == 1 && to->rank == 3 && to->dims[0] == 1 && to->dims[1] == 1 &&
-           to->dims[2] == from->dims[1];
+    if (!x || p->n_rows == 0)
+        return false;
+    const struct mil_type *from = x->type, *to = op->outputs[0]->type;
+    return from->rank == 4 && from->dims[0] == 1 && from->dims[2] == 1 && from->dims[3] == 1 &&
+           to->rank == 3 && to->dims[0] == 1 && to->dims[1] == 1 && to->dims[2] == from->dims[1];
 }
 
 static void copy_row_reshape(struct part *p, const struct mil_op *op, struct mil_op **ops, int *n)
