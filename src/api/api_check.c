@@ -102,9 +102,7 @@ static bool open_tokenizer(struct checking *x, struct log *log, struct err *e)
 {
     struct package *files = x->check.model->package;
     struct err missing;
-    char *path = path_join(files->path, CHECKPOINT_TOKENIZER);
-    bool exists = path_exists(path);
-    free(path);
+    bool exists = folder_has(files->path, CHECKPOINT_TOKENIZER);
     if (!package_tokenizer(files, &x->tokenizer, exists ? e : &missing))
         return !exists;
     vocabulary_check_tokenizer(log, files->path, x->tokenizer, x->check.model->vocab_size);

@@ -92,9 +92,7 @@ static bool open_text(mk_package *p, int32_t text, struct log *log, struct err *
         t->no_template = t->no_tokenizer;
         return true;
     }
-    char *path = path_join(files->path, CHECKPOINT_TOKENIZER);
-    bool exists = path_exists(path);
-    free(path);
+    bool exists = folder_has(files->path, CHECKPOINT_TOKENIZER);
     if (!package_tokenizer(files, &t->tokenizer, &t->no_tokenizer)) {
         t->no_template = t->no_tokenizer;
         *e = t->no_tokenizer;

@@ -213,6 +213,14 @@ bool path_exists(const char *path)
     return stat(path, &st) == 0;
 }
 
+bool folder_has(const char *folder, const char *name)
+{
+    char *path = path_join(folder, name);
+    bool is_there = path_exists(path);
+    free(path);
+    return is_there;
+}
+
 bool path_is_folder(const char *path)
 {
     struct stat st;

@@ -44,6 +44,8 @@ bool path_check_new(const char *path, struct err *e) MUST_CHECK;
 /* The same of a file that a user named, before work begins: one that is there is replaced only where that was asked for. */
 bool path_check_output(const char *path, bool replace, struct err *e) MUST_CHECK;
 bool path_exists(const char *path);
+/* Is there something of this name, which may be a path, in the folder? */
+bool folder_has(const char *folder, const char *name);
 bool path_is_folder(const char *path);
 int64_t file_bytes(const char *path); /* -1 when it can't be told */
 /* Heap strings: "a/b"; the last component; everything before it ("." when there is none). */

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "cli/client.h"
+#include "format/contract.h"
 #include "format/json.h"
 #include "hub/store.h"
 
@@ -12,19 +13,11 @@
 #define KEPT_CONTEXT 4096
 #define CONFIG_BYTES_MAX ((size_t)64 << 20)
 
-static bool has_member(const char *folder, const char *name)
-{
-    char *path = path_join(folder, name);
-    bool is_there = path_exists(path);
-    free(path);
-    return is_there;
-}
-
 bool client_is_checkpoint(const char *path)
 {
     if (!path_is_folder(path))
         return path_exists(path) && has_suffix(path, ".gguf");
-    return has_member(path, "config.json") && !has_member(path, "meta.yaml");
+    return folder_has(path, "config.json") && !folder_has(path, FILE_META);
 }
 
 /* Positions of the caches: what the model was made for, but not more than KEPT_CONTEXT. */

@@ -96,10 +96,7 @@ static void print_text(const struct perplexity *v, const struct against *against
 
 static bool is_package(const char *path)
 {
-    char *meta = path_join(path, FILE_META);
-    bool is = path_exists(meta) || (!path_is_folder(path) && !gguf_is_file(path));
-    free(meta);
-    return is;
+    return folder_has(path, FILE_META) || (!path_is_folder(path) && !gguf_is_file(path));
 }
 
 static bool open_other(struct other *x, struct cli *c, const struct package_options *package,

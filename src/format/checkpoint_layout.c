@@ -166,14 +166,6 @@ bool checkpoint_check_layout(const struct checkpoint_names *n, const cJSON *conf
 
 /* ---- what is said ---- */
 
-static bool has_file(const char *folder, const char *name)
-{
-    char *path = path_join(folder, name);
-    bool found = path_exists(path);
-    free(path);
-    return found;
-}
-
 static void say_kind(const cJSON *config, const char *folder, struct log *log)
 {
     const char *architecture;
@@ -181,8 +173,8 @@ static void say_kind(const cJSON *config, const char *folder, struct log *log)
     if (kind == KIND_CLASSIFIER)
         log_warn(log, "%s: a classifier (%.100s); its scores are not converted, only the language model",
                  folder, architecture);
-    else if (kind == KIND_EMBEDDING || has_file(folder, "modules.json") ||
-             has_file(folder, "config_sentence_transformers.json"))
+    else if (kind == KIND_EMBEDDING || folder_has(folder, "modules.json") ||
+             folder_has(folder, "config_sentence_transformers.json"))
         log_warn(
             log,
             "%s: an embedding or base model%s%.100s%s: trained for its hidden states; the tokens that the "
@@ -206,7 +198,7 @@ void checkpoint_say(const struct safetensors *s, const cJSON *config, const char
                  s->n_absent == 1 ? " is" : "s are", names.p);
         buf_fini(&names);
     }
-    if (has_file(folder, ADAPTER_CONFIG))
+    if (folder_has(folder, ADAPTER_CONFIG))
         log_warn(log, "%s: " ADAPTER_CONFIG " beside config.json: the adapter is not applied", folder);
     say_kind(config, folder, log);
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/terminal.h"
+#include "format/contract.h"
 #include "format/json.h"
 
 #define REF_BYTES_MAX 256
@@ -151,10 +152,7 @@ bool hub_is_tagged(const char *file, const char *tag)
 
 static bool has_file(const char *folder, const char *name)
 {
-    char *path = path_join(folder, name);
-    bool is_there = hub_is_file_name(name) && path_exists(path);
-    free(path);
-    return is_there;
+    return hub_is_file_name(name) && folder_has(folder, name);
 }
 
 /* The first GGUF file of the tag ("": any), heap, or NULL. */
@@ -176,7 +174,7 @@ char *hub_entry(const char *snapshot, const char *tag)
     if (tag)
         return find_tagged(snapshot, tag);
     char *file =
-        has_file(snapshot, HUB_CONFIG) || has_file(snapshot, "meta.yaml") ? NULL : find_tagged(snapshot, "");
+        has_file(snapshot, HUB_CONFIG) || has_file(snapshot, FILE_META) ? NULL : find_tagged(snapshot, "");
     return file ? file : xstrdup(snapshot);
 }
 
@@ -205,7 +203,7 @@ bool hub_is_complete(const char *snapshot, const char *tag)
     if (has_file(snapshot, HUB_INDEX))
         return has_file(snapshot, HUB_CONFIG) && has_shards(snapshot, HUB_INDEX);
     struct path_list list;
-    bool has_weights = false, has_package = has_file(snapshot, "meta.yaml");
+    bool has_weights = false, has_package = has_file(snapshot, FILE_META);
     if (!path_list_read(&list, snapshot, NULL))
         return false;
     for (size_t i = 0; i < list.n && !has_weights; i++)

@@ -6,15 +6,6 @@
 #include "format/mlpackage.h"
 #include "inspect/inspect_internal.h"
 
-static bool folder_has(const char *folder, const char *name)
-{
-    char *path = path_join(folder, name);
-    bool yes = path_exists(path);
-
-    free(path);
-    return yes;
-}
-
 /* A folder of a checkpoint has tensors or an index of them in it. */
 static bool folder_has_tensors(const char *folder)
 {

@@ -72,10 +72,7 @@ static bool not_a_model(const char *path, struct err *e)
 {
     if (!path_exists(path))
         return err_set(e, ERR_IO, "%s: no such file or folder", path);
-    char *meta = path_join(path, FILE_META);
-    bool is_several = path_exists(meta);
-    free(meta);
-    if (is_several)
+    if (folder_has(path, FILE_META))
         return err_set(e, ERR_FORMAT, "%s: a folder of several models (it has a meta.yaml); name one of them",
                        path);
     return err_set(

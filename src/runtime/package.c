@@ -300,9 +300,7 @@ done:
 
 static bool no_meta(const char *path, struct err *e)
 {
-    char *config = path_join(path, "config.json");
-    bool is_checkpoint = path_exists(config);
-    free(config);
+    bool is_checkpoint = folder_has(path, "config.json");
     if (is_model(path) && (path_is_folder(path) || has_suffix(path, ".mlmodel")))
         return err_set(e, ERR_FORMAT, "%s: expected a package folder with meta.yaml, found a single model",
                        path);
@@ -436,11 +434,8 @@ void package_take_other_form(struct package *p)
 
 bool package_tokenizer(const struct package *p, struct tokenizer **out, struct err *e)
 {
-    char *path = path_join(p->path, "tokenizer.json");
-    bool exists = path_exists(path);
-    free(path);
     *out = NULL;
-    if (!exists)
+    if (!folder_has(p->path, "tokenizer.json"))
         return err_set(e, ERR_FORMAT, "%s: no tokenizer.json, so the package runs on token ids alone",
                        p->path);
     return tokenizer_open(out, p->path, e);
