@@ -44,14 +44,8 @@ bool reference_inputs_new(struct reference_inputs **out, struct reference *r, co
                 INT32_MAX, n, n_text);
         goto done;
     }
-    for (size_t i = 0; i < n; i++) {
-        if (tokens[i] < 0 || tokens[i] >= r->vocab_size) {
-            err_set(e, ERR_USAGE,
-                    "token %zu: expected an id below %lld (the checkpoint's vocabulary), found %d", i,
-                    (long long)r->vocab_size, tokens[i]);
-            goto done;
-        }
-    }
+    if (!reference_check_tokens(r, tokens, n, e))
+        goto done;
     p->tokens = xmalloc(n * sizeof *p->tokens);
     memcpy(p->tokens, tokens, n * sizeof *p->tokens);
     p->n_sessions = r->parts->family->shares_layers ? (int)text_count(p) : 1;

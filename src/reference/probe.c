@@ -27,14 +27,8 @@ bool reference_probe_new(struct reference_probe **out, struct reference *r, cons
     *out = NULL;
     p->n = (int64_t)n;
     p->layer = -1;
-    for (size_t i = 0; i < n; i++) {
-        if (tokens[i] < 0 || tokens[i] >= r->vocab_size) {
-            err_set(e, ERR_USAGE,
-                    "token %zu: expected an id below %lld (the checkpoint's vocabulary), found %d", i,
-                    (long long)r->vocab_size, tokens[i]);
-            goto done;
-        }
-    }
+    if (!reference_check_tokens(r, tokens, n, e))
+        goto done;
     if (n > INT32_MAX) {
         err_set(e, ERR_LIMIT, "a probe takes up to %d tokens, found %zu", INT32_MAX, n);
         goto done;

@@ -238,6 +238,16 @@ static bool forward(struct reference_session *s, const int32_t *tokens, int64_t 
     return true;
 }
 
+bool reference_check_tokens(const struct reference *r, const int32_t *tokens, size_t n, struct err *e)
+{
+    for (size_t i = 0; i < n; i++)
+        if (tokens[i] < 0 || tokens[i] >= r->vocab_size)
+            return err_set(e, ERR_USAGE,
+                           "token %zu: expected an id below %lld (the checkpoint's vocabulary), found %d", i,
+                           (long long)r->vocab_size, tokens[i]);
+    return true;
+}
+
 bool reference_feed(struct reference_session *s, const int32_t *tokens, size_t n,
                     reference_logits_fn on_logits, void *context, struct err *e)
 {
@@ -245,11 +255,8 @@ bool reference_feed(struct reference_session *s, const int32_t *tokens, size_t n
     if (n > (size_t)(s->capacity - s->position))
         return err_set(e, ERR_LIMIT, "%zu tokens at position %lld, but the reference has room for %lld", n,
                        (long long)s->position, (long long)s->capacity);
-    for (size_t i = 0; i < n; i++)
-        if (tokens[i] < 0 || tokens[i] >= r->vocab_size)
-            return err_set(e, ERR_USAGE,
-                           "token %zu: expected an id below %lld (the checkpoint's vocabulary), found %d", i,
-                           (long long)r->vocab_size, tokens[i]);
+    if (!reference_check_tokens(r, tokens, n, e))
+        return false;
     for (size_t at = 0; at < n;) {
         int64_t part = (int64_t)(n - at) < s->batch ? (int64_t)(n - at) : s->batch;
         bool is_last = at + (size_t)part == n;

@@ -84,6 +84,9 @@ struct reference_session {
 /* batch: the most tokens of one call */
 bool reference_session_make(struct reference_session **out, struct reference *r, int64_t n_positions,
                             int64_t batch, struct err *e) MUST_CHECK;
+/* Every token is one of the vocabulary, else ERR_USAGE. */
+bool reference_check_tokens(const struct reference *r, const int32_t *tokens, size_t n,
+                            struct err *e) MUST_CHECK;
 void reference_show(struct reference_session *s, int64_t layer, int64_t n, const float *rows);
 
 /* ---- settings and tensors (reference.c) ---- */
