@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "api/api_int.h"
+#include "base/id_list.h"
 #include "format/checkpoint.h"
 #include "measure/check_json.h"
 #include "runtime/vocabulary.h"
@@ -113,10 +114,8 @@ static bool make_prompt(struct checking *x, struct err *e)
 {
     struct check *k = &x->check;
     const struct model *m = k->model;
-    for (size_t i = 0; i < k->ids.n; i++)
-        if (k->ids.p[i] >= m->vocab_size)
-            return err_set(e, ERR_USAGE, "token %zu: expected an id below %lld (the vocabulary), found %d", i,
-                           (long long)m->vocab_size, k->ids.p[i]);
+    if (!id_list_check(k->ids.p, k->ids.n, m->vocab_size, e))
+        return false;
     if (x->prompt && !x->tokenizer)
         return err_set(e, ERR_USAGE, "%s: no tokenizer.json: the prompt has to be ids", m->package->path);
     if (x->prompt)

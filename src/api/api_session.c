@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "api/api_int.h"
+#include "base/id_list.h"
 
 mk_status mk_session_new(mk_session **out, mk_package *p, mk_error **error)
 {
@@ -45,12 +46,7 @@ void session_end_call(mk_session *s)
 
 static bool check_ids(const mk_session *s, const int32_t *ids, size_t n, struct err *e)
 {
-    int64_t size = s->package->model->vocab_size;
-    for (size_t i = 0; i < n; i++)
-        if (ids[i] < 0 || ids[i] >= size)
-            return err_set(e, ERR_USAGE, "token %zu: expected an id below %lld (the vocabulary), found %d", i,
-                           (long long)size, ids[i]);
-    return true;
+    return id_list_check(ids, n, s->package->model->vocab_size, e);
 }
 
 mk_status mk_session_sync(mk_session *s, const int32_t *ids, size_t n, const mk_call *call, size_t *reused,

@@ -31,3 +31,12 @@ bool id_list_read(const char *text, const char *where, enum err_code fault, int3
     *n = count;
     return true;
 }
+
+bool id_list_check(const int32_t *ids, size_t n, int64_t vocab_size, struct err *e)
+{
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= vocab_size)
+            return err_set(e, ERR_USAGE, "token %zu: expected an id below %lld (the vocabulary), found %d", i,
+                           (long long)vocab_size, ids[i]);
+    return true;
+}

@@ -511,20 +511,11 @@ bool cli_read_ids(const char *text, int32_t **ids, size_t *n, struct err *e)
     return ok;
 }
 
-static bool check_ids(const int32_t *ids, size_t n, int64_t vocab_size, struct err *e)
-{
-    for (size_t i = 0; i < n; i++)
-        if (ids[i] < 0 || ids[i] >= vocab_size)
-            return err_set(e, ERR_USAGE, "token %zu: expected an id below %lld (the vocabulary), found %d", i,
-                           (long long)vocab_size, ids[i]);
-    return true;
-}
-
 bool cli_read_vocabulary_ids(const char *text, int64_t vocab_size, int32_t **ids, size_t *n, struct err *e)
 {
     if (!cli_read_ids(text, ids, n, e))
         return false;
-    if (check_ids(*ids, *n, vocab_size, e))
+    if (id_list_check(*ids, *n, vocab_size, e))
         return true;
     if (text[0] == '@') {
         err_wrap(e, "%s", text + 1);
