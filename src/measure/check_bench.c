@@ -4,6 +4,8 @@
 #include "measure/check_bench.h"
 #include <math.h>
 #include <stdlib.h>
+#include "measure/speed.h"
+#include "runtime/sampler.h"
 
 struct bench {
     struct log *log;
@@ -12,14 +14,6 @@ struct bench {
     struct ids *ids;
     size_t n_full, n; /* tokens of full batches, of a run */
 };
-
-static int32_t best_token(const float *logits, int64_t n)
-{
-    int64_t best = 0;
-    for (int64_t i = 1; i < n; i++)
-        best = logits[i] > logits[best] ? i : best;
-    return (int32_t)best;
-}
 
 /* Seconds of both; ids that are not there yet are the best ones. */
 static bool run_once(struct bench *b, double *prefill, double *decode, struct err *e)
@@ -32,7 +26,7 @@ static bool run_once(struct bench *b, double *prefill, double *decode, struct er
     double between = clock_seconds();
     for (size_t i = b->n_full; i < b->n; i++) {
         if (i == b->ids->n)
-            ids_push(b->ids, best_token(session_logits(b->session), b->model->vocab_size));
+            ids_push(b->ids, sampler_argmax(session_logits(b->session), b->model->vocab_size));
         if (!session_feed(b->session, &b->ids->p[i], 1, SESSION_CONTRACT, NULL, NULL, NULL, e) ||
             log_cancelled(b->log, e))
             return false;
@@ -42,19 +36,12 @@ static bool run_once(struct bench *b, double *prefill, double *decode, struct er
     return !log_cancelled(b->log, e);
 }
 
-static int by_value(const void *a, const void *b)
+static struct check_rate rate_of(const double *seconds, int64_t n_runs, int64_t n_tokens)
 {
-    const double *x = a, *y = b;
-    return (*x > *y) - (*x < *y);
-}
-
-static struct check_rate rate_of(double *seconds, int64_t n_runs, int64_t n_tokens)
-{
-    qsort(seconds, (size_t)n_runs, sizeof *seconds, by_value);
-    double middle = (seconds[(n_runs - 1) / 2] + seconds[n_runs / 2]) / 2, least = 1e-9;
-    double n = (double)n_tokens;
-    return (struct check_rate){n / fmax(middle, least), n / fmax(seconds[n_runs - 1], least),
-                               n / fmax(seconds[0], least)};
+    double rates[3], at[3] = {0.5, 1, 0}; /* the median, the slowest, the fastest run */
+    for (int i = 0; i < 3; i++)
+        rates[i] = (double)n_tokens / fmax(speed_quantile(seconds, n_runs, at[i]), 1e-9);
+    return (struct check_rate){rates[0], rates[1], rates[2]};
 }
 
 bool check_bench_run(struct check_bench *b, struct model *m, struct log *log, struct ids *ids,

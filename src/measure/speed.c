@@ -8,6 +8,7 @@
 #include <time.h>
 #include "format/blob.h"
 #include "measure/machine.h"
+#include "runtime/sampler.h"
 
 /* More than any cache holds. */
 #define STAND_IN_BYTES ((size_t)256 << 20)
@@ -46,14 +47,6 @@ bool speed_test_fits(const struct model *m, const struct speed_test *t, struct e
         (long long)m->context_length);
 }
 
-static int32_t best_token(const float *logits, int64_t n)
-{
-    int64_t best = 0;
-    for (int64_t i = 1; i < n; i++)
-        best = logits[i] > logits[best] ? i : best;
-    return (int32_t)best;
-}
-
 /* The context that the test begins with. */
 static bool set_context(struct work *w, struct err *e)
 {
@@ -76,7 +69,7 @@ static bool run_part(struct work *w, int64_t n_prompt, int64_t n_gen, struct err
         if (!session_feed(s, w->ids + n_prompt + i, 1, SESSION_INFER_ONLY, NULL, NULL, NULL, e))
             return false;
         if (w->options->with_choice)
-            w->chosen ^= best_token(session_logits(s), w->model->vocab_size);
+            w->chosen ^= sampler_argmax(session_logits(s), w->model->vocab_size);
     }
     return true;
 }
