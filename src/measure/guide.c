@@ -144,6 +144,7 @@ static bool guide_weight(struct guide *g, struct quant_weight *w, struct err *e)
             return err_wrap(e, "%s", w->name);
     }
     w->guide = gram ? gram->guide : NULL;
+    w->importance = w->guide ? w->guide->mean_square : NULL;
     g->n_guided += w->guide != NULL;
     g->n_unguided += w->guide == NULL;
     if (!w->guide)

@@ -120,13 +120,14 @@ static void add_stats(const struct feedback *f, const f16 *rows, struct quant_st
 void quant_feedback(const struct quant_guide *guide, const f16 *rows, int64_t n_rows, int64_t first_row,
                     int64_t group, const f16 *tables, int bits, uint8_t *codes, struct quant_stats *stats)
 {
-    int64_t n = guide->n, n_tables = (first_row + n_rows - 1) / group + 1;
+    int64_t n = guide->n, first_table = first_row / group;
+    int64_t n_tables = (first_row + n_rows - 1) / group + 1 - first_table;
     int n_entries = 1 << bits;
     float *table = xmalloc((size_t)(2 * n_tables * n_entries) * sizeof *table),
           *middles = table + n_tables * n_entries;
     struct feedback f = {.guide = guide,
                          .n_rows = n_rows,
-                         .first_row = first_row,
+                         .first_row = first_row - first_table * group,
                          .group = group,
                          .n_entries = n_entries,
                          .tables = table,
@@ -135,7 +136,7 @@ void quant_feedback(const struct quant_guide *guide, const f16 *rows, int64_t n_
     f.values = xmalloc((size_t)(n_rows * n) * sizeof *f.values);
     f.errors = xmalloc((size_t)(n_rows * BLOCK) * sizeof *f.errors);
     for (int64_t i = 0; i < n_tables * n_entries; i++)
-        table[i] = f16_to_f32(tables[i]);
+        table[i] = f16_to_f32(tables[first_table * n_entries + i]);
     for (int64_t i = 0; i < n_tables * n_entries; i++)
         middles[i] = i % n_entries == n_entries - 1 ? INFINITY : 0.5f * (table[i] + table[i + 1]);
     for (int64_t r = 0; r < n_rows; r++)

@@ -11,11 +11,6 @@
 #include "base/cpu.h"
 
 #define INLINE static inline __attribute__((always_inline))
-#if defined(__x86_64__) && defined(__GNUC__)
-#define HAS_AVX2_LOOPS 1
-#else
-#define HAS_AVX2_LOOPS 0
-#endif
 
 #define DAMPING 0.01
 #define DAMPING_MAX 1e4
@@ -184,31 +179,26 @@ INLINE void inverse_body(const struct factor *f, int i_thread, int n_threads)
 
 /* ---- the loops for both instruction sets ---- */
 
-#if HAS_AVX2_LOOPS
-#define LOOPS(name, type)                                                                                    \
-    __attribute__((target("avx2"))) static void name##_avx2(void *context, int i_thread, int n_threads)      \
+/* name_body, compiled for plain instructions and for AVX2, and run by whichever is in use. */
+#define LOOP_AS(name, type, suffix, attributes)                                                              \
+    attributes static void name##_##suffix(void *context, int i_thread, int n_threads)                       \
     {                                                                                                        \
         name##_body((const struct type *)context, i_thread, n_threads);                                      \
-    }                                                                                                        \
-    static void name##_plain(void *context, int i_thread, int n_threads)                                     \
-    {                                                                                                        \
-        name##_body((const struct type *)context, i_thread, n_threads);                                      \
-    }                                                                                                        \
-    static void name##_run(struct pool *pool, struct type *context)                                          \
-    {                                                                                                        \
-        pool_run(pool, cpu_level_in_use() >= CPU_AVX2 ? name##_avx2 : name##_plain, context);                \
     }
+#if defined(__x86_64__) && defined(__GNUC__)
+#define LOOP_FOR_AVX2(name, type) LOOP_AS(name, type, avx2, __attribute__((target("avx2"))))
+#define LOOP_IN_USE(name) (cpu_level_in_use() >= CPU_AVX2 ? name##_avx2 : name##_plain)
 #else
+#define LOOP_FOR_AVX2(name, type)
+#define LOOP_IN_USE(name) name##_plain
+#endif
 #define LOOPS(name, type)                                                                                    \
-    static void name##_plain(void *context, int i_thread, int n_threads)                                     \
-    {                                                                                                        \
-        name##_body((const struct type *)context, i_thread, n_threads);                                      \
-    }                                                                                                        \
+    LOOP_AS(name, type, plain, )                                                                             \
+    LOOP_FOR_AVX2(name, type)                                                                                \
     static void name##_run(struct pool *pool, struct type *context)                                          \
     {                                                                                                        \
-        pool_run(pool, name##_plain, context);                                                               \
+        pool_run(pool, LOOP_IN_USE(name), context);                                                          \
     }
-#endif
 LOOPS(gram, gram)
 LOOPS(panel, factor)
 LOOPS(update, factor)

@@ -102,8 +102,9 @@ struct quant_weight {
     struct mil_value *codes, *table; /* what the program refers to now; their bytes come from units */
     struct quant_spec spec;          /* as it is carried out: group and block divide their axes, 0 is gone */
     int64_t rows, columns;
-    const float *importance;         /* [columns] or NULL; set before the first unit runs */
-    const struct quant_guide *guide; /* QUANT_FEEDBACK: of the inputs, columns of them, or NULL; alike */
+    const float *importance; /* [columns] or NULL; set before the first unit runs */
+    /* QUANT_FEEDBACK: of the inputs, or NULL; set like importance, which is its mean squares then */
+    const struct quant_guide *guide;
     int64_t rows_per_unit, n_units;
 };
 

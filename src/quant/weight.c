@@ -93,8 +93,7 @@ static bool for_values(struct run *r, int64_t begin, int64_t end, int64_t unit_e
 static bool collect_step(struct run *r, const f16 *values, int64_t at, int64_t n, void *ctx)
 {
     (void)ctx;
-    const float *importance = r->w->guide ? r->w->guide->mean_square : r->w->importance;
-    quant_collect(r->scratch, values, n, importance, at % r->w->columns, r->w->columns);
+    quant_collect(r->scratch, values, n, r->w->importance, at % r->w->columns, r->w->columns);
     return true;
 }
 
