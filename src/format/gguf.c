@@ -246,10 +246,7 @@ static bool take_tensor(struct cursor *c, struct gguf_tensor *t, uint64_t *offse
 
 static struct gguf_tensor *next_slot(struct open_gguf *o)
 {
-    if ((size_t)o->g.n_tensors == o->capacity) {
-        o->capacity = o->capacity ? 2 * o->capacity : 256;
-        o->g.tensors = xrealloc(o->g.tensors, o->capacity * sizeof *o->g.tensors);
-    }
+    o->g.tensors = mem_grow(o->g.tensors, (size_t)o->g.n_tensors, &o->capacity, sizeof *o->g.tensors);
     struct gguf_tensor *t = &o->g.tensors[o->g.n_tensors];
     memset(t, 0, sizeof *t);
     return t;
