@@ -46,13 +46,11 @@ static bool is_in_folder(const char *path)
 
 bool cli_resolve_or_pull(struct cli *c, const char **path, bool yes, struct err *e)
 {
-    const char *offline = getenv("HF_HUB_OFFLINE");
-    bool may_download = !offline || !offline[0] || strcmp(offline, "0") == 0;
     struct err refused = {0};
     struct question q = {.cli = c, .yes = yes, .e = &refused};
     struct hub_pull_options o = {.only_if_incomplete = true, .confirm = ask, .context = &q, .log = &c->log};
     char *found;
-    if (!*path || !may_download || !hub_is_name(*path) || is_in_folder(*path))
+    if (!*path || hub_is_offline() || !hub_is_name(*path) || is_in_folder(*path))
         return cli_resolve(c, path, e);
     if (!hub_pull(&found, *path, &o, e)) {
         if (refused.code)

@@ -29,6 +29,12 @@ const char *hub_variable(const char *name)
     return v && v[0] ? v : NULL;
 }
 
+bool hub_is_offline(void)
+{
+    const char *offline = hub_variable("HF_HUB_OFFLINE");
+    return offline && strcmp(offline, "0") != 0;
+}
+
 bool hub_is_hex(const char *s, size_t n)
 {
     return strlen(s) == n && strspn(s, "0123456789abcdef") == n;

@@ -13,6 +13,9 @@
  * ":TAG" behind it for the GGUF files whose names hold TAG, and no file or folder of this name is there? */
 bool hub_is_name(const char *name);
 
+/* Does HF_HUB_OFFLINE keep everybody from the network? */
+bool hub_is_offline(void);
+
 /* What exists as a path is that path. Else a name becomes the snapshot's folder in the cache, with ":TAG" the (first) GGUF
  * file in it: the revision is main when not given, the cache HF_HUB_CACHE, else HF_HOME/hub, else
  * XDG_CACHE_HOME/huggingface/hub, else ~/.cache/huggingface/hub. Other texts are returned as they are, for the

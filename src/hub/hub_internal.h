@@ -20,7 +20,7 @@ struct hub_name {
     char *tag;                  /* behind ':', or NULL */
     char *folder;               /* models--org--name in the cache */
 };
-/* False where the text is no such name. */
+/* False where the text is not such a name. */
 bool hub_name_parse(struct hub_name *out, const char *text);
 void hub_name_free(struct hub_name *n);
 /* A variable of the environment that is set and not empty, else NULL. */
@@ -107,7 +107,6 @@ struct hub_libraries {
 #undef HUB_POINTER
 };
 bool hub_libraries_load(struct hub_libraries *l, struct err *e) MUST_CHECK;
-void hub_libraries_unload(struct hub_libraries *l);
 
 /* ---- transfers (transfer.c) ---- */
 

@@ -1,4 +1,5 @@
-/* Loads libcurl and libcrypto by name, at the first download. */
+/* Loads libcurl and libcrypto by name, at the first download. They stay: what they have registered for the end of the
+ * program must be there then. */
 #include <dlfcn.h>
 #include <string.h>
 #include "hub/hub_internal.h"
@@ -34,13 +35,5 @@ bool hub_libraries_load(struct hub_libraries *l, struct err *e)
     HUB_CRYPTO(HUB_FIND_CRYPTO)
     if (ok && l->curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
         ok = err_set(e, ERR_FAILED, "libcurl can't begin its work");
-    if (!ok)
-        hub_libraries_unload(l);
     return ok;
-}
-
-void hub_libraries_unload(struct hub_libraries *l)
-{
-    /* The libraries stay: what they have registered for the end of the program must be there then. */
-    *l = (struct hub_libraries){0};
 }

@@ -74,9 +74,8 @@ static bool is_loopback(const char *url)
 
 static bool server_open(struct hub_server *s, struct log *log, struct err *e)
 {
-    const char *endpoint = hub_variable("HF_ENDPOINT"), *stall = hub_variable("HF_HUB_DOWNLOAD_TIMEOUT"),
-               *offline = hub_variable("HF_HUB_OFFLINE");
-    if (offline && strcmp(offline, "0") != 0)
+    const char *endpoint = hub_variable("HF_ENDPOINT"), *stall = hub_variable("HF_HUB_DOWNLOAD_TIMEOUT");
+    if (hub_is_offline())
         return err_set(e, ERR_IO, "HF_HUB_OFFLINE is set: nothing is downloaded");
     s->log = log;
     s->endpoint_text = xstrdup(endpoint ? endpoint : DEFAULT_ENDPOINT);
@@ -105,7 +104,6 @@ static void server_close(struct hub_server *s)
         explicit_bzero(s->token_text, strlen(s->token_text));
     free(s->token_text);
     free(s->endpoint_text);
-    hub_libraries_unload(&s->libraries);
 }
 
 /* Appends text as a part of an address: letters, digits and "-._~" stay, and what `also` holds. */

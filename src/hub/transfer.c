@@ -252,6 +252,14 @@ static void request_end(struct job *j, CURLM *multi)
 
 /* ---- what an answer means ---- */
 
+/* The next request goes to the transfer's own address: a redirect's may have lost its force. */
+static void start_over(struct job *j)
+{
+    free(j->url);
+    j->url = xstrdup(j->t->url);
+    j->n_redirects = 0;
+}
+
 /* Another attempt in wait_s seconds; reason: for the message when there were too many. */
 static bool attempt_again(struct job *j, double wait_s, const char *reason, struct err *e)
 {
@@ -274,10 +282,7 @@ static bool attempt_again(struct job *j, double wait_s, const char *reason, stru
             log_debug(j->server->log, "%s: %s; once more", j->t->what, reason);
         ok = true;
     }
-    /* from the beginning: a redirect's address may have lost its force */
-    free(j->url);
-    j->url = xstrdup(j->t->url);
-    j->n_redirects = 0;
+    start_over(j);
     free(url);
     return ok;
 }
@@ -354,9 +359,7 @@ static bool job_finish(struct job *j, struct err *e)
                        j->t->is_large ? "SHA-256" : "git digest", j->t->digest, found);
     log_info(j->server->log, "%s: its checksum is not what the hub lists; once more", j->t->what);
     j->retry_at_s = 0;
-    free(j->url);
-    j->url = xstrdup(j->t->url);
-    j->n_redirects = 0;
+    start_over(j);
     return true;
 }
 
