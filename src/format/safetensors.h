@@ -93,8 +93,8 @@ void st_shape_text(char dst[128], const int64_t *shape, int rank);
 bool st_read_f32(const struct st_tensor *t, float *dst, struct err *e) MUST_CHECK;
 /* Converts elements [begin, begin + n) to double: exact but for 64-bit integers beyond 2^53. */
 bool st_read_f64(const struct st_tensor *t, int64_t begin, int64_t n, double *dst, struct err *e) MUST_CHECK;
-/* Converts elements [begin, begin + n) to fp16 with one rounding. Whatever is no finite number there (65520 and
- * more, infinities, what is no number) fails with ERR_FORMAT naming file, tensor, element and value. */
+/* Converts elements [begin, begin + n) to fp16 with one rounding. Whatever is not a finite number there (65520 and
+ * more, infinities, what is not a number) fails with ERR_FORMAT naming file, tensor, element and value. */
 bool st_read_f16(const struct st_tensor *t, int64_t begin, int64_t n, uint16_t *dst,
                  struct err *e) MUST_CHECK;
 

@@ -139,7 +139,7 @@ static size_t find_not_finite(const uint16_t *halves, size_t n)
     return i;
 }
 
-/* Rounds a block to fp16; returns the index of the first value that is no finite number there, or n. */
+/* Rounds a block to fp16; returns the index of the first value that is not a finite number there, or n. */
 static size_t round_block(const struct st_tensor *t, int64_t begin, size_t n, uint16_t *dst, double *bad)
 {
     union {

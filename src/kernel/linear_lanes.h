@@ -16,7 +16,7 @@
 #define CHUNK_FLOATS (16 * CHUNK_STRIDE)
 #define LANES_FLOATS (KERNEL_LINEAR_TOKENS * 16 * CHUNK_ROWS)
 
-_Static_assert(CHUNK_FLOATS + LANES_FLOATS <= KERNEL_LINEAR_CHUNK, "scratch holds what is no activation");
+_Static_assert(CHUNK_FLOATS + LANES_FLOATS <= KERNEL_LINEAR_CHUNK, "scratch holds all but activations");
 _Static_assert(KERNEL_LINEAR_TOKENS % TILE_TOKENS == 0, "tiles are whole");
 
 /* How many rows of a tile with n_rows are multiplied. */

@@ -78,7 +78,7 @@ double machine_peak(struct pool *pool, enum machine_unit unit, const char **inst
     double per_step = (wide ? 16 : 8) * (unit == MACHINE_FMA32 ? 1 : 2);
     double best = 1e9;
     for (int i = 0; i < PEAK_TRIES;
-         i++) { /* what others take of the processor is no property of the instruction */
+         i++) { /* what others take of the processor says nothing of the instruction */
         double start = clock_seconds();
         pool_run(pool, loop, NULL);
         best = fmin(best, clock_seconds() - start);

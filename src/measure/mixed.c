@@ -267,7 +267,7 @@ static double relative_error(const float *expected, const float *found, int64_t 
             difference += d * d;
             energy += (double)expected[i] * (double)expected[i];
         }
-        if (energy != 0) /* what is no number must reach the sum */
+        if (energy != 0) /* what is not a number must reach the sum */
             sum += difference / energy;
     }
     return sum / (double)n;

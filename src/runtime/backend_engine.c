@@ -61,7 +61,7 @@ static void close_package(struct backend_package *p)
 static bool open_package(struct backend_package **out, const struct backend_options *o, struct err *e)
 {
     const char *why = "";
-    struct engine_limits limits; /* read before a file is: a wrong one is no fault of the package */
+    struct engine_limits limits; /* read before a file is: a wrong one is not the fault of the package */
     const struct kernels *kernels = kernel_select(&why);
     *out = NULL;
     if (!kernels)

@@ -88,7 +88,7 @@ static void check_model(const char *name, int n_least)
         if (t && model && model->tensor_used[i]) {
             n_checked++;
             if (ok)
-                fail_msg("%s: tensor %s: a value that is no finite number was taken", name, t->name);
+                fail_msg("%s: tensor %s: a value that is not a finite number was taken", name, t->name);
             assert_int_equal(e.code, ERR_FORMAT);
             assert_non_null(strstr(e.msg, t->name));
             assert_non_null(strstr(e.msg, "65504"));
