@@ -211,6 +211,11 @@ MK_API mk_status mk_tokenize(const mk_tokenizer *t, const char *text, size_t byt
 MK_API mk_status mk_detokenize(const mk_tokenizer *t, const int32_t *ids, size_t n, uint32_t flags,
                                mk_text **out, mk_error **e);
 
+/* The bytes that a token stands for inside of a text, to bytes [capacity]; *n is what there is, none for an id without a token. They need not be whole
+ * characters. Special tokens stand for nothing without MK_SPECIAL, and for their names with it. More than capacity: MK_LIMIT, and nothing is
+ * written. */
+MK_API mk_status mk_token_bytes(const mk_tokenizer *t, int32_t id, uint32_t flags, char *bytes,
+                                size_t capacity, size_t *n, mk_error **e);
 /* Ids one at a time, text in whole characters: everything given out, put together, is mk_detokenize of all ids. */
 typedef struct mk_decoder mk_decoder;
 MK_API mk_status mk_decoder_new(mk_decoder **out, const mk_tokenizer *t, uint32_t flags, mk_error **e);
@@ -298,6 +303,9 @@ MK_API void mk_session_free(mk_session *s);
  * After another failure, or when it was stopped, mk_session_tokens says what the context holds. */
 MK_API mk_status mk_session_sync(mk_session *s, const int32_t *ids, size_t n, const mk_call *call,
                                  size_t *reused, mk_error **e);
+/* What mk_session_sync does first, and nothing more: the longest known prefix of ids [n], n >= 1, is kept or restored, and nothing is computed.
+ * *kept: ids that the context then holds, n only with their logits. For callers that feed the rest in pieces (mk_session_feed). */
+MK_API mk_status mk_session_rewind(mk_session *s, const int32_t *ids, size_t n, size_t *kept, mk_error **e);
 /* Appends one token; logits are those after it. */
 MK_API mk_status mk_session_step(mk_session *s, int32_t id, mk_error **e);
 

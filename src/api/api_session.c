@@ -67,6 +67,13 @@ mk_status mk_session_sync(mk_session *s, const int32_t *ids, size_t n, const mk_
     return api_result(ok, &e, error);
 }
 
+mk_status mk_session_rewind(mk_session *s, const int32_t *ids, size_t n, size_t *kept, mk_error **error)
+{
+    struct err e = {0};
+    *kept = 0;
+    return api_result(check_ids(s, ids, n, &e) && session_rewind(s->session, ids, n, kept, &e), &e, error);
+}
+
 mk_status mk_session_step(mk_session *s, int32_t id, mk_error **error)
 {
     struct err e = {0};

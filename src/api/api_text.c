@@ -61,6 +61,28 @@ mk_status mk_detokenize(const mk_tokenizer *t, const int32_t *ids, size_t n, uin
     return api_result(ok, &e, error);
 }
 
+mk_status mk_token_bytes(const mk_tokenizer *t, int32_t id, uint32_t flags, char *bytes, size_t capacity,
+                         size_t *n, mk_error **error)
+{
+    struct err e = {0};
+    struct buf b;
+    *n = 0;
+    if (flags & ~(uint32_t)MK_SPECIAL)
+        return wrong_flags(flags, error);
+    buf_init(&b, TEXT_BYTES_MAX);
+    bool ok = api_needs_tokenizer(t, &e) &&
+              tokenizer_token_bytes(t->tokenizer, id, (flags & MK_SPECIAL) == 0, &b, &e);
+    if (ok) {
+        *n = b.n;
+        if (b.n > capacity)
+            ok = err_set(&e, ERR_LIMIT, "%zu bytes do not fit into a buffer of %zu", b.n, capacity);
+        else if (b.n > 0)
+            memcpy(bytes, b.p, b.n);
+    }
+    buf_fini(&b);
+    return api_result(ok, &e, error);
+}
+
 /* ---- decoders ---- */
 
 struct mk_decoder {

@@ -541,11 +541,21 @@ bool session_feed(struct session *s, const int32_t *tokens, size_t n, enum sessi
     return true;
 }
 
-/* Brings a package that can't be rewound to the longest known prefix of the tokens: where it is, or a snapshot. The
- * first `same` tokens are those of the timeline; where it `parts` there, a snapshot is made at that place, because
- * the next prompt probably parts there too. */
-static bool sync_sequential(struct session *s, const int32_t *tokens, size_t same, size_t n, bool parts,
-                            size_t *kept, struct progress *progress, struct err *e)
+/* How far the tokens are those of the timeline; *known: where the timeline ends, snapshots behind the context's end included. */
+static size_t same_prefix(const struct session *s, const int32_t *tokens, size_t n, size_t *known)
+{
+    size_t same = 0;
+    *known = (size_t)s->n;
+    for (const struct snapshot *p = s->snapshots; p; p = p->next)
+        *known = (size_t)p->n > *known ? (size_t)p->n : *known;
+    while (same < n && same < *known && s->tokens[same] == tokens[same])
+        same++;
+    return same;
+}
+
+/* Brings a package that can't be rewound to the longest known prefix of n tokens, of which the first `same` are those of the
+ * timeline: where it is, or a snapshot. */
+static void rewind_sequential(struct session *s, size_t same, size_t n)
 {
     /* Before rotating functions have begun, rows behind a position are masked until they are written again. */
     if (s->n <= s->model->once_from && ((size_t)s->n > same || ((size_t)s->n == n && !s->has_logits))) {
@@ -555,42 +565,55 @@ static bool sync_sequential(struct session *s, const int32_t *tokens, size_t sam
     bool usable = (size_t)s->n <= same && ((size_t)s->n < n || s->has_logits);
     if (!snapshot_restore(s, usable ? s->n : 0, (int64_t)same, same == n) && !usable)
         session_reset(s);
-    *kept = (size_t)s->n;
-    if ((size_t)s->n < same && same < n && parts) {
-        if (!session_feed(s, tokens + s->n, same - (size_t)s->n, SESSION_CONTRACT, NULL, NULL, progress, e))
-            return false;
-        snapshot_take(s);
+}
+
+static void rewind_to(struct session *s, size_t same, size_t n)
+{
+    if (s->model->is_sequential) {
+        rewind_sequential(s, same, n);
+    } else if (same < (size_t)s->n || (same == n && !s->has_logits)) {
+        /* what lies behind is masked until it is written again; the last token runs again for its logits */
+        s->n = (int64_t)(same == n ? n - 1 : same);
+        s->has_logits = false;
     }
+}
+
+static bool check_count(const struct session *s, size_t n, struct err *e)
+{
+    if (n < 1)
+        return err_set(e, ERR_USAGE, "an empty token sequence has no logits");
+    if (n > (size_t)s->model->context_length)
+        return err_set(e, ERR_LIMIT, "%zu tokens do not fit: the context holds %lld", n,
+                       (long long)s->model->context_length);
+    return true;
+}
+
+bool session_rewind(struct session *s, const int32_t *tokens, size_t n, size_t *kept, struct err *e)
+{
+    size_t known;
+    if (!check_count(s, n, e))
+        return false;
+    rewind_to(s, same_prefix(s, tokens, n, &known), n);
+    *kept = (size_t)s->n;
     return true;
 }
 
 bool session_sync(struct session *s, const int32_t *tokens, size_t n, struct progress *progress,
                   size_t *reused, struct err *e)
 {
-    size_t same = 0, kept, known = (size_t)s->n;
-    if (n < 1)
-        return err_set(e, ERR_USAGE, "an empty token sequence has no logits");
-    if (n > (size_t)s->model->context_length)
-        return err_set(e, ERR_LIMIT, "%zu tokens do not fit: the context holds %lld", n,
-                       (long long)s->model->context_length);
-    for (const struct snapshot *p = s->snapshots; p; p = p->next)
-        known = (size_t)p->n > known ? (size_t)p->n : known;
-    while (same < n && same < known && s->tokens[same] == tokens[same])
-        same++;
-    if (s->model->is_sequential) {
-        if (!sync_sequential(s, tokens, same, n, same < known, &kept, progress, e))
-            return false;
-    } else {
-        kept = same;
-        if (same < (size_t)s->n || (same == n && !s->has_logits)) {
-            /* what lies behind is masked until it is written again; the last token runs again for its logits */
-            kept = same == n ? n - 1 : same;
-            s->n = (int64_t)kept;
-            s->has_logits = false;
-        }
-    }
+    size_t known;
+    if (!check_count(s, n, e))
+        return false;
+    size_t same = same_prefix(s, tokens, n, &known);
+    rewind_to(s, same, n);
     if (reused)
-        *reused = kept;
+        *reused = (size_t)s->n;
+    /* Where prompts part a snapshot is made, because the next one probably parts there too. */
+    if (s->model->is_sequential && (size_t)s->n < same && same < n && same < known) {
+        if (!session_feed(s, tokens + s->n, same - (size_t)s->n, SESSION_CONTRACT, NULL, NULL, progress, e))
+            return false;
+        snapshot_take(s);
+    }
     if ((size_t)s->n < n &&
         !session_feed(s, tokens + s->n, n - (size_t)s->n, SESSION_CONTRACT, NULL, NULL, progress, e))
         return false;

@@ -44,6 +44,10 @@ bool session_feed(struct session *s, const int32_t *tokens, size_t n, enum sessi
  * prompts part, under the limit of session_limit_snapshots) or start again. Same bits as computing from scratch. */
 bool session_sync(struct session *s, const int32_t *tokens, size_t n, struct progress *progress,
                   size_t *reused, struct err *e) MUST_CHECK;
+/* The first step of session_sync by itself: the longest known prefix of tokens is kept or restored, and nothing computed. *kept: the tokens
+ * that the context then holds; n only with their logits. For callers that feed the rest in pieces. */
+bool session_rewind(struct session *s, const int32_t *tokens, size_t n, size_t *kept,
+                    struct err *e) MUST_CHECK;
 /* Memory for snapshots (default 256 MB, 0: none) and the distance of the regular ones (default 256 tokens). */
 void session_limit_snapshots(struct session *s, uint64_t bytes, int64_t every_tokens);
 /* The whole state of the session with its snapshots as a file, and back; of a plain cache only the positions in use.

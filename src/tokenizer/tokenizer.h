@@ -48,6 +48,11 @@ bool tokenizer_encode_parts(const struct tokenizer *t, const char *text, size_t 
 bool tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, bool skip_special,
                       struct buf *out, struct err *e) MUST_CHECK;
 
+/* Appends the bytes that a token stands for behind others: not always whole characters. Nothing for an unknown id, and with
+ * skip_special for a special token. */
+bool tokenizer_token_bytes(const struct tokenizer *t, int32_t id, bool skip_special, struct buf *out,
+                           struct err *e) MUST_CHECK;
+
 int32_t tokenizer_vocab_size(const struct tokenizer *t); /* largest id + 1, added tokens included */
 /* -1 when the token is unknown */
 int32_t tokenizer_id(const struct tokenizer *t, const char *token);

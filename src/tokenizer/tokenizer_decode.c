@@ -317,3 +317,30 @@ bool tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, b
     stream_fini(&s);
     return ok;
 }
+
+bool tokenizer_token_bytes(const struct tokenizer *t, int32_t id, bool skip_special, struct buf *out,
+                           struct err *e)
+{
+    const char *token = vocab_text(&t->model.vocab, id);
+    struct token_stream s;
+    if (!token || (skip_special && t->is_special[id]))
+        return true;
+    stream_init(&s, t, skip_special);
+    s.has_token = true;
+    bool ok = true;
+    switch (t->decoder.kind) {
+    case DECODE_BYTE_LEVEL:
+        append_token_bytes(out, token);
+        break;
+    case DECODE_CHAIN:
+        ok = push_chain(&s, token, out, e);
+        buf_append(out, s.held.p, s.held.n); /* a byte token's */
+        break;
+    case DECODE_JOIN:
+        buf_putc(out, ' ');
+        buf_puts(out, token);
+        break;
+    }
+    stream_fini(&s);
+    return ok;
+}

@@ -252,6 +252,46 @@ static void test_threads(void **state)
     }
 }
 
+/* A prefix kept by mk_session_rewind and the rest fed in pieces: the bits of one call. */
+static void test_rewind(void **state)
+{
+    (void)state;
+    for (int i = 0; i < (int)(sizeof shapes / sizeof *shapes); i++) {
+        mk_package *p = open_package(i);
+        size_t vocab_bytes = sizeof(float) * (size_t)mk_package_vocab_size(p), kept;
+        int32_t ids[CONTEXT + 1];
+        mk_session *s, *whole;
+        for (int k = 0; k <= CONTEXT; k++)
+            ids[k] = id_of(2, (size_t)k);
+        OK(mk_session_new(&s, p, e));
+        OK(mk_session_new(&whole, p, e));
+        OK(mk_session_rewind(s, ids, 20, &kept, e));
+        assert_int_equal(kept, 0);
+        OK(mk_session_sync(s, ids, 12, NULL, NULL, e));
+        OK(mk_session_rewind(s, ids, 12, &kept, e)); /* it has these logits */
+        assert_int_equal(kept, 12);
+        OK(mk_session_feed(s, ids + 12, 6, 0, NULL, NULL, NULL, e));
+        ids[14]++;
+        OK(mk_session_rewind(s, ids, 20, &kept, e));
+        assert_int_equal(kept, i == 0 ? 14 : 12); /* a recurrent package goes back to a snapshot */
+        assert_int_equal(length(s), kept);
+        while (kept < 20) {
+            OK(mk_session_feed(s, ids + kept, kept + 3 > 20 ? 20 - kept : 3, 0, NULL, NULL, NULL, e));
+            kept = length(s);
+        }
+        OK(mk_session_sync(whole, ids, 20, NULL, NULL, e));
+        assert_memory_equal(mk_session_logits(s), mk_session_logits(whole), vocab_bytes);
+        FAILS(mk_session_rewind(s, ids, 0, &kept, e), MK_USAGE, NULL);
+        FAILS(mk_session_rewind(s, ids, CONTEXT + 1, &kept, e), MK_LIMIT, "32");
+        ids[3] = -1;
+        FAILS(mk_session_rewind(s, ids, 5, &kept, e), MK_USAGE, "vocabulary");
+        assert_int_equal(length(s), 20);
+        mk_session_free(s);
+        mk_session_free(whole);
+        mk_package_close(p);
+    }
+}
+
 static int setup(void **state)
 {
     const mk_options options = {.size = sizeof options, .threads = 2};
@@ -269,7 +309,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bits),        cmocka_unit_test(test_members_that_fail),
         cmocka_unit_test(test_wrong_calls), cmocka_unit_test(test_snapshots),
-        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_threads),     cmocka_unit_test(test_rewind),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -119,6 +119,44 @@ static void test_text(void **state)
     FAILS(mk_tokenize(mk_package_tokenizer(package), text, 2, 8, ids, 64, &n, e), MK_USAGE, "flags");
 }
 
+/* Bytes of tokens, joined, are the text, also where a character is cut into several tokens. */
+static void test_token_bytes(void **state)
+{
+    (void)state;
+    static const char text[] = "In the beginning \xe2\x82\xac\xf0\x9f\x98\x80 God";
+    const mk_tokenizer *t = mk_package_tokenizer(package);
+    int32_t ids[64];
+    char joined[256], bytes[64];
+    size_t n, n_joined = 0, n_bytes;
+    bool has_part = false;
+    OK(mk_tokenize(t, text, strlen(text), 0, ids, 64, &n, e));
+    for (size_t i = 0; i < n; i++) {
+        OK(mk_token_bytes(t, ids[i], 0, bytes, sizeof bytes, &n_bytes, e));
+        assert_true(n_bytes > 0 && n_joined + n_bytes < sizeof joined);
+        has_part = has_part || ((unsigned char)bytes[0] & 0xc0) == 0x80;
+        memcpy(joined + n_joined, bytes, n_bytes);
+        n_joined += n_bytes;
+    }
+    assert_true(has_part);
+    assert_int_equal(n_joined, strlen(text));
+    assert_memory_equal(joined, text, n_joined);
+    FAILS(mk_token_bytes(t, ids[0], 0, bytes, 0, &n_bytes, e), MK_LIMIT, "do not fit");
+    assert_true(n_bytes > 0);
+    FAILS(mk_token_bytes(t, ids[0], 8, bytes, sizeof bytes, &n_bytes, e), MK_USAGE, "flags");
+    OK(mk_token_bytes(t, INT32_MAX, 0, bytes, sizeof bytes, &n_bytes, e));
+    assert_int_equal(n_bytes, 0);
+    OK(mk_token_bytes(t, -1, MK_SPECIAL, bytes, sizeof bytes, &n_bytes, e));
+    assert_int_equal(n_bytes, 0);
+    size_t n_special = 0;
+    for (int32_t id = 0; id < mk_tokenizer_size(t); id++) {
+        size_t without;
+        OK(mk_token_bytes(t, id, 0, bytes, sizeof bytes, &without, e));
+        OK(mk_token_bytes(t, id, MK_SPECIAL, bytes, sizeof bytes, &n_bytes, e));
+        n_special += n_bytes > 0 && without == 0;
+    }
+    assert_true(n_special > 0);
+}
+
 static void note_part(void *context, int32_t part, const char *text, size_t n, const char *name)
 {
     struct buf *b = context;
@@ -470,12 +508,19 @@ static void test_order_of_closing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),   cmocka_unit_test(test_wrong_structures),
-        cmocka_unit_test(test_text),    cmocka_unit_test(test_template),
-        cmocka_unit_test(test_sampler), cmocka_unit_test(test_session),
-        cmocka_unit_test(test_cancel),  cmocka_unit_test(test_files),
-        cmocka_unit_test(test_inspect), cmocka_unit_test(test_check),
-        cmocka_unit_test(test_convert), cmocka_unit_test(test_order_of_closing),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_wrong_structures),
+        cmocka_unit_test(test_text),
+        cmocka_unit_test(test_token_bytes),
+        cmocka_unit_test(test_template),
+        cmocka_unit_test(test_sampler),
+        cmocka_unit_test(test_session),
+        cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_files),
+        cmocka_unit_test(test_inspect),
+        cmocka_unit_test(test_check),
+        cmocka_unit_test(test_convert),
+        cmocka_unit_test(test_order_of_closing),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
