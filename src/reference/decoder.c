@@ -225,17 +225,19 @@ static bool session_state(const struct reference_session *s, int64_t layer, enum
 /* ---- the forward pass ---- */
 
 /* Norms (norm NULL: not) and turns (where the layer does) each head of each token: rows [n, n_heads, head_dim]. */
-static void norm_and_turn(const struct reference *r, const struct work *w, const struct config_layer *is,
-                          float *rows, const float *norm, int64_t n, int64_t n_heads)
+static void norm_and_turn(struct reference_session *s, const struct config_layer *is, float *rows,
+                          const float *norm, int64_t n, int64_t n_heads)
 {
+    const struct reference *r = s->reference;
+    const struct work *w = s->own;
     const struct decoder *d = r->parts->own;
     const struct traits *t = r->parts->family->traits;
     bool is_local = t->has_local_cache && is->slides;
     const struct reference_rope *rope = is_local ? &d->local_rope : &d->rope;
     if (norm)
-        reference_rms_norm(rows, norm, n * n_heads, d->sizes.head_dim, d->eps, rows);
+        reference_rms_norm(s, rows, norm, n * n_heads, d->sizes.head_dim, d->eps, rows);
     if (is->turns)
-        reference_rope_turn_heads(rows, n, n_heads, d->sizes.head_dim, rope->n_pairs,
+        reference_rope_turn_heads(s, rows, n, n_heads, d->sizes.head_dim, rope->n_pairs,
                                   is_local ? w->local_cosines : w->cosines,
                                   is_local ? w->local_sines : w->sines);
 }
@@ -246,8 +248,8 @@ static void add_block(struct reference_session *s, const struct decoder *d, floa
 {
     int64_t h = s->reference->hidden_size;
     if (norm)
-        reference_rms_norm(y, norm, n, h, d->eps, y);
-    reference_add(s->stream, y, n * h);
+        reference_rms_norm(s, y, norm, n, h, d->eps, y);
+    reference_add(s, s->stream, y, n * h);
 }
 
 static void attention_block(struct reference_session *s, const struct decoder *d,
@@ -255,12 +257,12 @@ static void attention_block(struct reference_session *s, const struct decoder *d
 {
     const struct reference *r = s->reference;
     struct work *w = s->own;
-    reference_rms_norm(s->stream, l->vector[DECODER_INPUT_NORM], n, r->hidden_size, d->eps, w->h);
+    reference_rms_norm(s, s->stream, l->vector[DECODER_INPUT_NORM], n, r->hidden_size, d->eps, w->h);
     reference_linear(s, l->matrix[DECODER_Q], l->vector[DECODER_Q_BIAS], w->h, n, w->q);
     reference_linear(s, l->matrix[DECODER_K], l->vector[DECODER_K_BIAS], w->h, n, w->k);
     reference_linear(s, l->matrix[DECODER_V], l->vector[DECODER_V_BIAS], w->h, n, w->v);
-    norm_and_turn(r, w, &d->is[i_layer], w->q, l->vector[DECODER_Q_NORM], n, d->sizes.n_heads);
-    norm_and_turn(r, w, &d->is[i_layer], w->k, l->vector[DECODER_K_NORM], n, d->sizes.n_kv_heads);
+    norm_and_turn(s, &d->is[i_layer], w->q, l->vector[DECODER_Q_NORM], n, d->sizes.n_heads);
+    norm_and_turn(s, &d->is[i_layer], w->k, l->vector[DECODER_K_NORM], n, d->sizes.n_kv_heads);
     reference_store(s, w->k, n, d->sizes.n_kv_heads, d->sizes.head_dim, w->keys[i_layer]);
     reference_store(s, w->v, n, d->sizes.n_kv_heads, d->sizes.head_dim, w->values[i_layer]);
     struct reference_attention a = {.query = w->q,
@@ -276,7 +278,7 @@ static void attention_block(struct reference_session *s, const struct decoder *d
                                     .n_kv_heads = d->sizes.n_kv_heads,
                                     .dim = d->sizes.head_dim,
                                     .scale = d->scale};
-    reference_attend(r->parts, &a);
+    reference_attend(s, &a);
     reference_linear(s, l->matrix[DECODER_O], l->vector[DECODER_O_BIAS], w->attention, n, w->h);
     add_block(s, d, w->h, l->vector[DECODER_POST_ATTENTION_NORM], n);
 }
@@ -287,7 +289,7 @@ static void mlp_block(struct reference_session *s, const struct decoder *d, int6
     const struct reference *r = s->reference;
     struct work *w = s->own;
     bool has_gelu = ((const struct traits *)r->parts->family->traits)->has_gelu;
-    reference_rms_norm(s->stream, l->vector[DECODER_MLP_NORM], n, r->hidden_size, d->eps, w->h);
+    reference_rms_norm(s, s->stream, l->vector[DECODER_MLP_NORM], n, r->hidden_size, d->eps, w->h);
     if (d->is[i_layer].has_experts) {
         /* The experts read their rows to the end, so they write others. */
         reference_experts_run(s, &d->experts, &d->mixtures[i_layer], &w->experts, w->h, n, w->mixed);
@@ -296,8 +298,15 @@ static void mlp_block(struct reference_session *s, const struct decoder *d, int6
     }
     reference_linear(s, l->matrix[DECODER_GATE], l->vector[DECODER_GATE_BIAS], w->h, n, w->gate);
     reference_linear(s, l->matrix[DECODER_UP], l->vector[DECODER_UP_BIAS], w->h, n, w->up);
-    for (int64_t i = 0; i < n * d->sizes.intermediate_size; i++)
-        w->gate[i] = (has_gelu ? reference_gelu(w->gate[i]) : reference_silu(w->gate[i])) * w->up[i];
+    int64_t width = d->sizes.intermediate_size;
+    reference_gate(s, &(struct reference_gate){.act = has_gelu ? REFERENCE_GELU : REFERENCE_SILU,
+                                               .gate = w->gate,
+                                               .x = w->up,
+                                               .gate_stride = width,
+                                               .x_stride = width,
+                                               .n = n,
+                                               .width = width,
+                                               .out = w->gate});
     reference_linear(s, l->matrix[DECODER_DOWN], l->vector[DECODER_DOWN_BIAS], w->gate, n, w->h);
     add_block(s, d, w->h, l->vector[DECODER_POST_MLP_NORM], n);
 }
@@ -311,10 +320,9 @@ static void embed(struct reference_session *s, const int32_t *tokens, int64_t n)
     reference_rope_rows(&d->rope, s->position, n, w->cosines, w->sines);
     if (t->has_local_cache)
         reference_rope_rows(&d->local_rope, s->position, n, w->local_cosines, w->local_sines);
-    reference_gather(r->parts->ends.embeddings, tokens, n, s->stream);
-    float root = (float)sqrt((double)r->hidden_size);
-    for (int64_t i = 0; t->scales_embeddings && i < n * r->hidden_size; i++)
-        s->stream[i] *= root;
+    reference_gather(s, r->parts->ends.embeddings, tokens, n, s->stream);
+    if (t->scales_embeddings)
+        reference_scale(s, s->stream, n * r->hidden_size, (float)sqrt((double)r->hidden_size));
 }
 
 static void run_layer(struct reference_session *s, int64_t i_layer, int64_t n)
@@ -327,7 +335,7 @@ static void run_layer(struct reference_session *s, int64_t i_layer, int64_t n)
 static void finish(struct reference_session *s, int64_t n)
 {
     const struct decoder *d = s->reference->parts->own;
-    reference_rms_norm(s->stream, d->norm, n, s->reference->hidden_size, d->eps, s->hidden);
+    reference_rms_norm(s, s->stream, d->norm, n, s->reference->hidden_size, d->eps, s->hidden);
 }
 
 /* ---- families ---- */

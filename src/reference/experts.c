@@ -2,7 +2,7 @@
  * results, each down(silu(gate x) * up x). */
 #include <math.h>
 #include <string.h>
-#include "reference/reference_internal.h"
+#include "reference/tape.h"
 
 /* ---- tensors ---- */
 
@@ -79,6 +79,7 @@ bool reference_experts_take(struct reference_session *s, const struct config_exp
                             struct reference_experts_work *w, struct err *e)
 {
     int64_t batch = s->batch, h = s->reference->hidden_size, n = c->n > 0 ? c->n : 1;
+    w->rows = ARENA_ARRAY(s->arena, int32_t, batch);
     return reference_take(s, &w->gate, batch, widest, 1, e) &&
            reference_take(s, &w->up, batch, widest, 1, e) &&
            reference_take(s, &w->probabilities, batch, n, 1, e) &&
@@ -94,8 +95,13 @@ void reference_gated_run(struct reference_session *s, const struct reference_gat
     int64_t size = g->gate->shape[0];
     reference_linear(s, g->gate, NULL, x, n, w->gate);
     reference_linear(s, g->up, NULL, x, n, w->up);
-    for (int64_t i = 0; i < n * size; i++)
-        w->gate[i] = reference_silu(w->gate[i]) * w->up[i];
+    reference_gate(s, &(struct reference_gate){.gate = w->gate,
+                                               .x = w->up,
+                                               .gate_stride = size,
+                                               .x_stride = size,
+                                               .n = n,
+                                               .width = size,
+                                               .out = w->gate});
     reference_linear(s, g->down, NULL, w->gate, n, y);
 }
 
@@ -131,35 +137,55 @@ static void choose(const struct config_experts *c, const float *logits, float *p
         weight[i] = (float)((double)weight[i] / chosen);
 }
 
+void reference_pick(struct reference_session *s, const float *from, const int32_t *rows, int64_t n,
+                    int64_t width, float *to)
+{
+    if (s->tape)
+        reference_record_pick(s, from, rows, n, width, to);
+    for (int64_t k = 0; k < n; k++)
+        memcpy(to + k * width, from + rows[k] * width, (size_t)width * sizeof *to);
+}
+
+void reference_add_picked(struct reference_session *s, const struct reference_picked *p)
+{
+    if (s->tape)
+        reference_record_add_picked(s, p);
+    for (int64_t k = 0; k < p->n; k++) {
+        int64_t row = p->rows ? p->rows[k] : k;
+        for (int64_t i = 0; i < p->width; i++)
+            p->to[row * p->width + i] += p->weight[row * p->stride] * p->from[k * p->width + i];
+    }
+}
+
 void reference_experts_run(struct reference_session *s, const struct config_experts *c,
                            const struct reference_experts *x, struct reference_experts_work *w,
                            const float *h, int64_t n, float *out)
 {
     int64_t width = s->reference->hidden_size;
-    size_t row_bytes = (size_t)width * sizeof *out;
     reference_linear(s, x->router, NULL, h, n, w->weight);
     for (int64_t t = 0; t < n; t++) {
         float *row = w->weight + t * c->n;
         memcpy(w->probabilities + t * c->n, row, (size_t)c->n * sizeof *row);
         choose(c, w->probabilities + t * c->n, w->probabilities + t * c->n, row);
     }
-    memset(out, 0, (size_t)n * row_bytes);
+    if (s->tape)
+        reference_record_choose(s, c, w->probabilities, w->weight, n);
+    reference_clear(s, out, n * width);
     for (int64_t i = 0; i < c->n; i++) {
         int64_t n_picked = 0;
         for (int64_t t = 0; t < n; t++)
             if (w->weight[t * c->n + i] > 0)
-                memcpy(w->picked + n_picked++ * width, h + t * width, row_bytes);
+                w->rows[n_picked++] = (int32_t)t;
         if (n_picked == 0)
             continue;
+        reference_pick(s, h, w->rows, n_picked, width, w->picked);
         reference_gated_run(s, &x->each[i], w, w->picked, n_picked, w->result);
-        const float *from = w->result;
-        for (int64_t t = 0; t < n; t++) {
-            float weight = w->weight[t * c->n + i];
-            if (!(weight > 0))
-                continue;
-            for (int64_t k = 0; k < width; k++)
-                out[t * width + k] += weight * from[k];
-            from += width;
-        }
+        reference_add_picked(s, &(struct reference_picked){.from = w->result,
+                                                           .weight = w->weight + i,
+                                                           .rows = w->rows,
+                                                           .n = n_picked,
+                                                           .width = width,
+                                                           .stride = c->n,
+                                                           .to = out});
     }
 }

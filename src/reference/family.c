@@ -96,6 +96,6 @@ bool reference_take(struct reference_session *s, float **out, int64_t a, int64_t
     if (!reference_alloc(out, a, b, c, e))
         return false;
     s->taken = mem_grow(s->taken, s->n_taken, &s->taken_capacity, sizeof *s->taken);
-    s->taken[s->n_taken++] = *out;
+    s->taken[s->n_taken++] = (struct reference_taken){.p = *out, .n = (size_t)(a * b * c)};
     return true;
 }

@@ -348,12 +348,13 @@ static bool session_state(const struct reference_session *s, int64_t layer, enum
 
 /* ---- the forward pass ---- */
 
-/* x += norm(y) for n rows. */
-static void add_normed(const struct reference *r, const struct gemma4 *g, float *x, float *y,
-                       const float *norm, int64_t n)
+/* The stream += norm(y) for n rows. */
+static void add_normed(struct reference_session *s, const struct gemma4 *g, float *y, const float *norm,
+                       int64_t n)
 {
-    reference_rms_norm(y, norm, n, r->hidden_size, g->eps, y);
-    reference_add(x, y, n * r->hidden_size);
+    const struct reference *r = s->reference;
+    reference_rms_norm(s, y, norm, n, r->hidden_size, g->eps, y);
+    reference_add(s, s->stream, y, n * r->hidden_size);
 }
 
 static void attention_block(struct reference_session *s, const struct gemma4 *g, int64_t i_layer, int64_t n)
@@ -363,17 +364,17 @@ static void attention_block(struct reference_session *s, const struct gemma4 *g,
     struct work *w = s->own;
     const float *cosines = w->cosines[l->is_global], *sines = w->sines[l->is_global];
     int64_t n_pairs = g->rope[l->is_global].n_pairs;
-    reference_rms_norm(s->stream, l->tensors.vector[DECODER_INPUT_NORM], n, r->hidden_size, g->eps, w->h);
+    reference_rms_norm(s, s->stream, l->tensors.vector[DECODER_INPUT_NORM], n, r->hidden_size, g->eps, w->h);
     reference_linear(s, l->tensors.matrix[DECODER_Q], NULL, w->h, n, w->q);
-    reference_rms_norm(w->q, l->tensors.vector[DECODER_Q_NORM], n * g->n_heads, l->head_dim, g->eps, w->q);
-    reference_rope_turn_heads(w->q, n, g->n_heads, l->head_dim, n_pairs, cosines, sines);
+    reference_rms_norm(s, w->q, l->tensors.vector[DECODER_Q_NORM], n * g->n_heads, l->head_dim, g->eps, w->q);
+    reference_rope_turn_heads(s, w->q, n, g->n_heads, l->head_dim, n_pairs, cosines, sines);
     if (!l->is_shared) {
         reference_linear(s, l->tensors.matrix[DECODER_K], NULL, w->h, n, w->k);
         reference_linear(s, l->tensors.matrix[DECODER_V], NULL, w->h, n, w->v);
-        reference_rms_norm(w->k, l->tensors.vector[DECODER_K_NORM], n * l->n_kv_heads, l->head_dim, g->eps,
+        reference_rms_norm(s, w->k, l->tensors.vector[DECODER_K_NORM], n * l->n_kv_heads, l->head_dim, g->eps,
                            w->k);
-        reference_rms_norm(w->v, NULL, n * l->n_kv_heads, l->head_dim, g->eps, w->v);
-        reference_rope_turn_heads(w->k, n, l->n_kv_heads, l->head_dim, n_pairs, cosines, sines);
+        reference_rms_norm(s, w->v, NULL, n * l->n_kv_heads, l->head_dim, g->eps, w->v);
+        reference_rope_turn_heads(s, w->k, n, l->n_kv_heads, l->head_dim, n_pairs, cosines, sines);
         reference_store(s, w->k, n, l->n_kv_heads, l->head_dim, w->keys[i_layer]);
         reference_store(s, w->v, n, l->n_kv_heads, l->head_dim, w->values[i_layer]);
     }
@@ -390,22 +391,28 @@ static void attention_block(struct reference_session *s, const struct gemma4 *g,
                                     .n_kv_heads = l->n_kv_heads,
                                     .dim = l->head_dim,
                                     .scale = 1};
-    reference_attend(r->parts, &a);
+    reference_attend(s, &a);
     reference_linear(s, l->tensors.matrix[DECODER_O], NULL, w->attention, n, w->h);
-    add_normed(r, g, s->stream, w->h, l->tensors.vector[DECODER_POST_ATTENTION_NORM], n);
+    add_normed(s, g, w->h, l->tensors.vector[DECODER_POST_ATTENTION_NORM], n);
 }
 
 static void mlp_block(struct reference_session *s, const struct gemma4 *g, const struct layer *l, int64_t n)
 {
     const struct reference *r = s->reference;
     struct work *w = s->own;
-    reference_rms_norm(s->stream, l->tensors.vector[DECODER_MLP_NORM], n, r->hidden_size, g->eps, w->h);
+    reference_rms_norm(s, s->stream, l->tensors.vector[DECODER_MLP_NORM], n, r->hidden_size, g->eps, w->h);
     reference_linear(s, l->tensors.matrix[DECODER_GATE], NULL, w->h, n, w->gate);
     reference_linear(s, l->tensors.matrix[DECODER_UP], NULL, w->h, n, w->up);
-    for (int64_t i = 0; i < n * l->intermediate_size; i++)
-        w->gate[i] = reference_gelu(w->gate[i]) * w->up[i];
+    reference_gate(s, &(struct reference_gate){.act = REFERENCE_GELU,
+                                               .gate = w->gate,
+                                               .x = w->up,
+                                               .gate_stride = l->intermediate_size,
+                                               .x_stride = l->intermediate_size,
+                                               .n = n,
+                                               .width = l->intermediate_size,
+                                               .out = w->gate});
     reference_linear(s, l->tensors.matrix[DECODER_DOWN], NULL, w->gate, n, w->h);
-    add_normed(r, g, s->stream, w->h, l->tensors.vector[DECODER_POST_MLP_NORM], n);
+    add_normed(s, g, w->h, l->tensors.vector[DECODER_POST_MLP_NORM], n);
 }
 
 static void per_layer_block(struct reference_session *s, const struct gemma4 *g, int64_t i_layer, int64_t n)
@@ -415,14 +422,17 @@ static void per_layer_block(struct reference_session *s, const struct gemma4 *g,
     struct work *w = s->own;
     int64_t size = g->per_layer_size;
     reference_linear(s, l->tensors.matrix[DECODER_PER_LAYER_GATE], NULL, s->stream, n, w->gate);
-    for (int64_t t = 0; t < n; t++)
-        for (int64_t i = 0; i < size; i++)
-            w->gate[t * size + i] =
-                reference_gelu(w->gate[t * size + i]) * w->per_layer[(t * r->n_layers + i_layer) * size + i];
+    reference_gate(s, &(struct reference_gate){.act = REFERENCE_GELU,
+                                               .gate = w->gate,
+                                               .x = w->per_layer + i_layer * size,
+                                               .gate_stride = size,
+                                               .x_stride = r->n_layers * size,
+                                               .n = n,
+                                               .width = size,
+                                               .out = w->gate});
     reference_linear(s, l->tensors.matrix[DECODER_PER_LAYER_PROJECTION], NULL, w->gate, n, w->h);
-    add_normed(r, g, s->stream, w->h, l->tensors.vector[DECODER_PER_LAYER_NORM], n);
-    for (int64_t i = 0; i < n * r->hidden_size; i++)
-        s->stream[i] *= l->tensors.vector[DECODER_SCALAR][0];
+    add_normed(s, g, w->h, l->tensors.vector[DECODER_PER_LAYER_NORM], n);
+    reference_scale(s, s->stream, n * r->hidden_size, l->tensors.vector[DECODER_SCALAR][0]);
 }
 
 /* Embeddings of the tokens to x, and their per-layer inputs. */
@@ -442,17 +452,16 @@ static void embed(struct reference_session *s, const int32_t *tokens, int64_t n)
             is_placeholder = is_placeholder || tokens[t] == g->placeholder[k];
         w->ids[t] = is_placeholder ? (int32_t)g->padding : tokens[t];
     }
-    reference_gather(s->reference->parts->ends.embeddings, w->ids, n, s->stream);
-    for (int64_t i = 0; i < n * h; i++)
-        s->stream[i] *= root;
+    reference_gather(s, s->reference->parts->ends.embeddings, w->ids, n, s->stream);
+    reference_scale(s, s->stream, n * h, root);
     reference_linear(s, g->model_projection, NULL, s->stream, n, w->projected);
-    for (int64_t i = 0; i < n * all; i++)
-        w->projected[i] *= inverse_root;
-    reference_rms_norm(w->projected, g->projection_norm, n * r->n_layers, g->per_layer_size, g->eps,
+    reference_scale(s, w->projected, n * all, inverse_root);
+    reference_rms_norm(s, w->projected, g->projection_norm, n * r->n_layers, g->per_layer_size, g->eps,
                        w->projected);
-    reference_gather(g->per_layer_table, w->ids, n, w->per_layer);
-    for (int64_t i = 0; i < n * all; i++)
-        w->per_layer[i] = (w->projected[i] + w->per_layer[i] * per_layer_root) * half_root;
+    reference_gather(s, g->per_layer_table, w->ids, n, w->per_layer);
+    reference_scale(s, w->per_layer, n * all, per_layer_root);
+    reference_add(s, w->per_layer, w->projected, n * all);
+    reference_scale(s, w->per_layer, n * all, half_root);
 }
 
 static void run_layer(struct reference_session *s, int64_t i_layer, int64_t n)
@@ -466,7 +475,7 @@ static void run_layer(struct reference_session *s, int64_t i_layer, int64_t n)
 static void finish(struct reference_session *s, int64_t n)
 {
     const struct gemma4 *g = s->reference->parts->own;
-    reference_rms_norm(s->stream, g->norm, n, s->reference->hidden_size, g->eps, s->hidden);
+    reference_rms_norm(s, s->stream, g->norm, n, s->reference->hidden_size, g->eps, s->hidden);
 }
 
 const struct reference_family reference_gemma4 = {

@@ -2,50 +2,9 @@
  * into vectors and which round less than one running sum; everything short sums in double. */
 #include <math.h>
 #include <string.h>
-#include "base/half.h"
-#include "reference/reference_internal.h"
+#include "reference/tape.h"
 
 #define LANES 16
-#define CONVERT_AT_ONCE 512
-
-/* Types that are wider than float32, or whose numbers need their scales. */
-static void read_wide(const struct st_tensor *t, int64_t begin, int64_t n, float *dst)
-{
-    double block[CONVERT_AT_ONCE];
-    for (int64_t done = 0; done < n;) {
-        int64_t part = n - done < CONVERT_AT_ONCE ? n - done : CONVERT_AT_ONCE;
-        bool ok = st_read_f64(t, begin + done, part, block, NULL);
-        for (int64_t i = 0; i < part; i++)
-            dst[done + i] = ok ? (float)block[i] : NAN; /* can't fail: the type was looked at on opening */
-        done += part;
-    }
-}
-
-/* Elements begin .. begin + n of a weight. Its bytes need not be aligned in the file. */
-static void read_elements(const struct st_tensor *t, int64_t begin, int64_t n, float *dst)
-{
-    const uint8_t *from = t->data + (size_t)begin * st_dtype_bytes(t->dtype);
-    uint16_t halves[CONVERT_AT_ONCE];
-    if (t->scale || t->packed || t->dtype == ST_F64) {
-        read_wide(t, begin, n, dst);
-        return;
-    }
-    if (t->dtype == ST_F32) {
-        memcpy(dst, from, (size_t)n * sizeof *dst);
-        return;
-    }
-    while (n > 0) {
-        size_t part = n < CONVERT_AT_ONCE ? (size_t)n : CONVERT_AT_ONCE;
-        memcpy(halves, from, part * sizeof *halves);
-        if (t->dtype == ST_F16)
-            f16_to_f32_n(dst, halves, part);
-        else
-            bf16_to_f32_n(dst, halves, part);
-        from += part * sizeof *halves;
-        dst += part;
-        n -= (int64_t)part;
-    }
-}
 
 /* The same products and sums in the same order whatever registers the compiler may use, so the same result. */
 static inline __attribute__((always_inline)) float dot_body(const float *a, const float *b, int64_t n)
@@ -90,20 +49,20 @@ struct linear {
     reference_dot_fn dot;
     const float *bias, *x;
     float *y, *rows;
-    int64_t n;
+    int64_t n, n_rows;                               /* rows of x, and of the weight that are taken */
     const struct reference_replacement *replacement; /* NULL: none of this weight's numbers */
-    int64_t handle, first;                           /* of the replacement; of the weight in its tensor */
+    int64_t handle, first; /* of the replacement; where the rows begin in their tensor */
 };
 
 static void linear_part(void *context, int i_thread, int n_threads)
 {
     const struct linear *l = context;
-    int64_t n_rows = l->weight->shape[0], columns = l->weight->shape[1], begin, end;
+    int64_t n_rows = l->n_rows, columns = l->weight->shape[1], begin, end;
     float *rows = l->rows + (int64_t)i_thread * REFERENCE_ROWS * columns;
     pool_split(n_rows, REFERENCE_ROWS, i_thread, n_threads, &begin, &end);
     for (int64_t row = begin; row < end; row += REFERENCE_ROWS) {
         int64_t n = end - row < REFERENCE_ROWS ? end - row : REFERENCE_ROWS;
-        read_elements(l->whole, l->first + row * columns, n * columns, rows);
+        reference_read_elements(l->whole, l->first + row * columns, n * columns, rows);
         if (l->replacement)
             l->replacement->replace(l->replacement->context, l->handle, l->first + row * columns, n * columns,
                                     rows);
@@ -124,19 +83,18 @@ void reference_linear(struct reference_session *s, const struct st_tensor *weigh
                        .x = x,
                        .y = y,
                        .rows = s->rows,
-                       .n = n};
-    if (s->replacement || weight->scale) {
-        l.whole = safetensors_find(s->reference->parts->tensors, weight->name);
-        /* Only plain numbers are seen as parts of a tensor. */
-        if (!weight->packed)
-            l.first = (weight->data - l.whole->data) / (int64_t)st_dtype_bytes(weight->dtype);
-    }
+                       .n = n,
+                       .n_rows = weight->shape[0]};
+    if (s->replacement || s->tape || weight->scale)
+        reference_locate(s->reference, weight, &l.whole, &l.first);
     if (s->replacement) {
         l.handle = s->replacement->find(s->replacement->context, weight->name, l.first, weight->n_elems);
         l.replacement = l.handle >= 0 ? s->replacement : NULL;
     }
     if (s->show_input)
         reference_show_input(s, weight, x, n);
+    if (s->tape)
+        reference_record_linear(s, weight, l.whole, l.first, x, n, y);
     if (s->recall && !l.replacement && reference_recall_find(s->recall, weight, x, n, y))
         return;
     pool_run(s->reference->parts->pool, linear_part, &l);
@@ -144,30 +102,79 @@ void reference_linear(struct reference_session *s, const struct st_tensor *weigh
         reference_recall_keep(s->recall, weight, x, n, y);
 }
 
-void reference_gather(const struct st_tensor *table, const int32_t *ids, int64_t n, float *dst)
+void reference_linear_rows(struct reference_session *s, const struct st_tensor *weight, int64_t first_row,
+                           int64_t n_rows, const float *x, int64_t n, float *y)
 {
-    int64_t columns = table->shape[1];
-    for (int64_t t = 0; t < n; t++)
-        read_elements(table, ids[t] * columns, columns, dst + t * columns);
+    struct linear l = {.weight = weight,
+                       .dot = s->reference->parts->dot,
+                       .x = x,
+                       .y = y,
+                       .rows = s->rows,
+                       .n = n,
+                       .n_rows = n_rows};
+    reference_locate(s->reference, weight, &l.whole, &l.first);
+    l.first += first_row * weight->shape[1];
+    pool_run(s->reference->parts->pool, linear_part, &l);
 }
 
-void reference_add(float *x, const float *y, int64_t n)
+void reference_gather(struct reference_session *s, const struct st_tensor *table, const int32_t *ids,
+                      int64_t n, float *dst)
 {
+    int64_t columns = table->shape[1];
+    if (s->tape)
+        reference_record_gather(s, table, ids, n, dst);
+    for (int64_t t = 0; t < n; t++)
+        reference_read_elements(table, ids[t] * columns, columns, dst + t * columns);
+}
+
+void reference_add(struct reference_session *s, float *x, const float *y, int64_t n)
+{
+    if (s->tape)
+        reference_record_add_rows(s, x, y, n);
     for (int64_t i = 0; i < n; i++)
         x[i] += y[i];
 }
 
-void reference_store(const struct reference_session *s, const float *rows, int64_t n, int64_t n_heads,
+void reference_scale(struct reference_session *s, float *x, int64_t n, float factor)
+{
+    if (s->tape)
+        reference_record_scale(s, x, n, factor);
+    for (int64_t i = 0; i < n; i++)
+        x[i] *= factor;
+}
+
+void reference_clear(struct reference_session *s, float *x, int64_t n)
+{
+    if (s->tape)
+        reference_record_clear(s, x, n);
+    memset(x, 0, (size_t)n * sizeof *x);
+}
+
+void reference_copy(struct reference_session *s, const float *from, int64_t n, int64_t width, int64_t stride,
+                    float *to)
+{
+    if (s->tape)
+        reference_record_copy(s, from, n, width, stride, to);
+    for (int64_t t = 0; t < n; t++)
+        memcpy(to + t * width, from + t * stride, (size_t)width * sizeof *to);
+}
+
+void reference_store(struct reference_session *s, const float *rows, int64_t n, int64_t n_heads,
                      int64_t head_dim, float *cache)
 {
+    if (s->tape)
+        reference_record_store(s, rows, n, n_heads, head_dim, cache);
     for (int64_t t = 0; t < n; t++)
         for (int64_t head = 0; head < n_heads; head++)
             memcpy(cache + (head * s->capacity + s->position + t) * head_dim,
                    rows + (t * n_heads + head) * head_dim, (size_t)head_dim * sizeof *cache);
 }
 
-void reference_rms_norm(const float *x, const float *weight, int64_t n, int64_t dim, float eps, float *y)
+void reference_rms_norm(struct reference_session *s, const float *x, const float *weight, int64_t n,
+                        int64_t dim, float eps, float *y)
 {
+    if (s->tape)
+        reference_record_norm(s, x, weight, n, dim, eps, y);
     for (int64_t t = 0; t < n; t++, x += dim, y += dim) {
         double squares = 0;
         for (int64_t i = 0; i < dim; i++)
@@ -183,10 +190,23 @@ float reference_silu(float x)
     return x / (1.0f + expf(-x));
 }
 
-float reference_gelu(float x)
+static float gelu(float x)
 {
     float inner = (float)sqrt(2.0 / M_PI) * (x + 0.044715f * (x * x * x));
     return 0.5f * x * (1.0f + tanhf(inner));
+}
+
+void reference_gate(struct reference_session *s, const struct reference_gate *g)
+{
+    if (s->tape)
+        reference_record_gate(s, g);
+    for (int64_t t = 0; t < g->n; t++)
+        for (int64_t i = 0; i < g->width; i++) {
+            float a = g->gate[t * g->gate_stride + i], x = g->x ? g->x[t * g->x_stride + i] : 1.0f;
+            g->out[t * g->width + i] = g->act == REFERENCE_SILU   ? reference_silu(a) * x
+                                       : g->act == REFERENCE_GELU ? gelu(a) * x
+                                                                  : x / (1.0f + expf(-a));
+        }
 }
 
 static void attend_one(const struct reference_attention *a, reference_dot_fn dot, int64_t t, int64_t head,
@@ -231,8 +251,11 @@ static void attend_part(void *context, int i_thread, int n_threads)
         attend_one(a, all->dot, i / a->n_heads, i % a->n_heads, scores);
 }
 
-void reference_attend(const struct reference_parts *p, const struct reference_attention *a)
+void reference_attend(struct reference_session *s, const struct reference_attention *a)
 {
+    const struct reference_parts *p = s->reference->parts;
     struct attend all = {.a = a, .dot = p->dot};
+    if (s->tape)
+        reference_record_attend(s, a);
     pool_run(p->pool, attend_part, &all);
 }

@@ -323,11 +323,12 @@ static bool session_state(const struct reference_session *s, int64_t layer, enum
 /* ---- the forward pass ---- */
 
 /* Norms and turns each head of each token: rows [n, n_heads, head_dim]. */
-static void norm_and_turn(const struct qwen3_5 *q, const struct qwen3_5_work *w, float *rows,
+static void norm_and_turn(struct reference_session *s, const struct qwen3_5 *q, float *rows,
                           const float *norm, int64_t n, int64_t n_heads)
 {
-    reference_rms_norm(rows, norm, n * n_heads, q->sizes.head_dim, q->eps, rows);
-    reference_rope_turn_heads(rows, n, n_heads, q->sizes.head_dim, q->rope.n_pairs, w->cosines, w->sines);
+    const struct qwen3_5_work *w = s->own;
+    reference_rms_norm(s, rows, norm, n * n_heads, q->sizes.head_dim, q->eps, rows);
+    reference_rope_turn_heads(s, rows, n, n_heads, q->sizes.head_dim, q->rope.n_pairs, w->cosines, w->sines);
 }
 
 static void full_attention(struct reference_session *s, const struct qwen3_5 *q,
@@ -338,10 +339,9 @@ static void full_attention(struct reference_session *s, const struct qwen3_5 *q,
     reference_linear(s, l->matrix[DECODER_Q], l->vector[DECODER_Q_BIAS], w->h, n, w->query_gate);
     reference_linear(s, l->matrix[DECODER_K], l->vector[DECODER_K_BIAS], w->h, n, w->k);
     reference_linear(s, l->matrix[DECODER_V], l->vector[DECODER_V_BIAS], w->h, n, w->v);
-    for (int64_t i = 0; i < n * q->sizes.n_heads; i++)
-        memcpy(w->q + i * d, w->query_gate + 2 * i * d, (size_t)d * sizeof *w->q);
-    norm_and_turn(q, w, w->q, l->vector[DECODER_Q_NORM], n, q->sizes.n_heads);
-    norm_and_turn(q, w, w->k, l->vector[DECODER_K_NORM], n, q->sizes.n_kv_heads);
+    reference_copy(s, w->query_gate, n * q->sizes.n_heads, d, 2 * d, w->q);
+    norm_and_turn(s, q, w->q, l->vector[DECODER_Q_NORM], n, q->sizes.n_heads);
+    norm_and_turn(s, q, w->k, l->vector[DECODER_K_NORM], n, q->sizes.n_kv_heads);
     reference_store(s, w->k, n, q->sizes.n_kv_heads, q->sizes.head_dim, w->keys[i_layer]);
     reference_store(s, w->v, n, q->sizes.n_kv_heads, q->sizes.head_dim, w->values[i_layer]);
     struct reference_attention a = {.query = w->q,
@@ -356,10 +356,15 @@ static void full_attention(struct reference_session *s, const struct qwen3_5 *q,
                                     .n_kv_heads = q->sizes.n_kv_heads,
                                     .dim = d,
                                     .scale = reference_constant(s->reference, 1.0 / sqrt((double)d))};
-    reference_attend(s->reference->parts, &a);
-    for (int64_t i = 0; i < n * q->sizes.n_heads; i++)
-        for (int64_t k = 0; k < d; k++)
-            w->attention[i * d + k] /= 1.0f + expf(-w->query_gate[(2 * i + 1) * d + k]);
+    reference_attend(s, &a);
+    reference_gate(s, &(struct reference_gate){.act = REFERENCE_SIGMOID,
+                                               .gate = w->query_gate + d,
+                                               .x = w->attention,
+                                               .gate_stride = 2 * d,
+                                               .x_stride = d,
+                                               .n = n * q->sizes.n_heads,
+                                               .width = d,
+                                               .out = w->attention});
     reference_linear(s, l->matrix[DECODER_O], l->vector[DECODER_O_BIAS], w->attention, n, out);
 }
 
@@ -368,7 +373,7 @@ static void embed(struct reference_session *s, const int32_t *tokens, int64_t n)
     const struct qwen3_5 *q = s->reference->parts->own;
     struct qwen3_5_work *w = s->own;
     reference_rope_rows(&q->rope, s->position, n, w->cosines, w->sines);
-    reference_gather(s->reference->parts->ends.embeddings, tokens, n, s->stream);
+    reference_gather(s, s->reference->parts->ends.embeddings, tokens, n, s->stream);
 }
 
 static void run_layer(struct reference_session *s, int64_t i_layer, int64_t n)
@@ -377,21 +382,21 @@ static void run_layer(struct reference_session *s, int64_t i_layer, int64_t n)
     const struct qwen3_5 *q = s->reference->parts->own;
     const struct qwen3_5_layer *l = &q->layers[i_layer];
     struct qwen3_5_work *w = s->own;
-    reference_rms_norm(s->stream, l->tensors.vector[DECODER_INPUT_NORM], n, hidden, q->eps, w->h);
+    reference_rms_norm(s, s->stream, l->tensors.vector[DECODER_INPUT_NORM], n, hidden, q->eps, w->h);
     if (l->is_full)
         full_attention(s, q, &l->tensors, i_layer, n, w->y);
     else
         reference_qwen3_5_linear(s, l, i_layer, n, w->y);
-    reference_add(s->stream, w->y, n * hidden);
-    reference_rms_norm(s->stream, l->tensors.vector[DECODER_MLP_NORM], n, hidden, q->eps, w->h);
+    reference_add(s, s->stream, w->y, n * hidden);
+    reference_rms_norm(s, s->stream, l->tensors.vector[DECODER_MLP_NORM], n, hidden, q->eps, w->h);
     reference_qwen3_5_mlp(s, l, n, w->y);
-    reference_add(s->stream, w->y, n * hidden);
+    reference_add(s, s->stream, w->y, n * hidden);
 }
 
 static void finish(struct reference_session *s, int64_t n)
 {
     const struct qwen3_5 *q = s->reference->parts->own;
-    reference_rms_norm(s->stream, q->norm, n, s->reference->hidden_size, q->eps, s->hidden);
+    reference_rms_norm(s, s->stream, q->norm, n, s->reference->hidden_size, q->eps, s->hidden);
 }
 
 const struct reference_family reference_qwen3_5 = {

@@ -50,6 +50,7 @@ struct qwen3_5_work {
     struct reference_experts_work experts; /* of a dense MLP, too */
 };
 
+#define QWEN3_5_LENGTH_EPSILON 1e-6
 /* out [n, hidden_size] of normed rows w->h (qwen3_5_linear.c); moves the layer's memory and window on. */
 void reference_qwen3_5_linear(struct reference_session *s, const struct qwen3_5_layer *l, int64_t i_layer,
                               int64_t n, float *out);
@@ -57,5 +58,16 @@ void reference_qwen3_5_linear(struct reference_session *s, const struct qwen3_5_
 void reference_qwen3_5_mlp(struct reference_session *s, const struct qwen3_5_layer *l, int64_t n, float *out);
 bool reference_qwen3_5_find_experts(struct reference *r, const struct qwen3_5 *q, int64_t i_layer,
                                     struct qwen3_5_layer *l, struct err *e) MUST_CHECK;
+
+/* ---- records of the linear attention, see tape.h (backward_delta.c) ---- */
+
+/* After the convolution: w->rows as it got them. */
+void reference_qwen3_5_record_convolve(struct reference_session *s, const struct linear_attention *l,
+                                       int64_t n);
+/* Before q and k of w->mixed are divided by their length. */
+void reference_qwen3_5_record_lengths(struct reference_session *s, int64_t n);
+/* After the recurrence on w->mixed, from a memory of zeros. */
+void reference_qwen3_5_record_recurrence(struct reference_session *s, const struct linear_attention *l,
+                                         int64_t n);
 
 #endif

@@ -9,8 +9,6 @@
 #include <string.h>
 #include "reference/qwen3_5.h"
 
-#define LENGTH_EPSILON 1e-6
-
 static float sigmoid(float x)
 {
     return 1.0f / (1.0f + expf(-x));
@@ -27,7 +25,7 @@ static void unit_length(float *x, int64_t n)
     double squares = 0;
     for (int64_t i = 0; i < n; i++)
         squares += (double)x[i] * (double)x[i];
-    float factor = 1.0f / sqrtf((float)squares + (float)LENGTH_EPSILON);
+    float factor = 1.0f / sqrtf((float)squares + (float)QWEN3_5_LENGTH_EPSILON);
     for (int64_t i = 0; i < n; i++)
         x[i] *= factor;
 }
@@ -112,6 +110,10 @@ void reference_qwen3_5_linear(struct reference_session *s, const struct qwen3_5_
     reference_linear(s, l->a, NULL, w->h, n, w->a);
     reference_linear(s, l->b, NULL, w->h, n, w->b);
     convolve(q, w, l->conv, w->window[i_layer], n);
+    if (s->tape) {
+        reference_qwen3_5_record_convolve(s, l, n);
+        reference_qwen3_5_record_lengths(s, n);
+    }
     for (int64_t t = 0; t < n; t++) {
         for (int64_t head = 0; head < 2 * q->n_k; head++)
             unit_length(w->mixed + t * q->conv_dim + head * q->d_k, q->d_k);
@@ -119,8 +121,15 @@ void reference_qwen3_5_linear(struct reference_session *s, const struct qwen3_5_
     struct recurrence r = {
         .q = q, .w = w, .l = l, .memory = w->memory[i_layer], .n = n, .reference = s->reference};
     pool_run(s->reference->parts->pool, run_heads, &r);
-    reference_rms_norm(w->o, l->norm, n * q->n_v, q->d_v, q->eps, w->o);
-    for (int64_t i = 0; i < n * width; i++)
-        w->o[i] *= reference_silu(w->z[i]);
+    if (s->tape)
+        reference_qwen3_5_record_recurrence(s, l, n);
+    reference_rms_norm(s, w->o, l->norm, n * q->n_v, q->d_v, q->eps, w->o);
+    reference_gate(s, &(struct reference_gate){.gate = w->z,
+                                               .x = w->o,
+                                               .gate_stride = width,
+                                               .x_stride = width,
+                                               .n = n,
+                                               .width = width,
+                                               .out = w->o});
     reference_linear(s, l->output, NULL, w->o, n, out);
 }

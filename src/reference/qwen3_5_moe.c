@@ -1,6 +1,5 @@
 /* Qwen3.5's MLP: one gated block, or the chosen ones of many experts and one that every token shares, which counts with
  * sigmoid(shared_gate x). */
-#include <math.h>
 #include "reference/qwen3_5.h"
 
 bool reference_qwen3_5_find_experts(struct reference *r, const struct qwen3_5 *q, int64_t i_layer,
@@ -19,14 +18,20 @@ static void add_shared(struct reference_session *s, const struct qwen3_5_layer *
 {
     struct qwen3_5_work *w = s->own;
     struct reference_experts_work *x = &w->experts;
-    int64_t h = s->reference->hidden_size;
     reference_gated_run(s, &l->shared, x, w->h, n, x->result);
     reference_linear(s, l->shared_gate, NULL, w->h, n, x->weight);
-    for (int64_t t = 0; t < n; t++) {
-        float share = 1.0f / (1.0f + expf(-x->weight[t]));
-        for (int64_t c = 0; c < h; c++)
-            out[t * h + c] += share * x->result[t * h + c];
-    }
+    reference_gate(s, &(struct reference_gate){.act = REFERENCE_SIGMOID,
+                                               .gate = x->weight,
+                                               .gate_stride = 1,
+                                               .n = n,
+                                               .width = 1,
+                                               .out = x->weight});
+    reference_add_picked(s, &(struct reference_picked){.from = x->result,
+                                                       .weight = x->weight,
+                                                       .n = n,
+                                                       .width = s->reference->hidden_size,
+                                                       .stride = 1,
+                                                       .to = out});
 }
 
 void reference_qwen3_5_mlp(struct reference_session *s, const struct qwen3_5_layer *l, int64_t n, float *out)

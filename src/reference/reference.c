@@ -1,5 +1,5 @@
 /* Opening a checkpoint for the reference, and the part of a session that all families share. */
-#include "reference/reference_internal.h"
+#include "reference/tape.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -138,8 +138,11 @@ void reference_session_free(struct reference_session *s)
 {
     if (!s)
         return;
-    for (size_t i = 0; i < s->n_taken; i++)
-        mem_free(s->taken[i]);
+    for (size_t i = 0; i < s->n_taken; i++) {
+        mem_free(s->taken[i].p);
+        mem_free(s->taken[i].adjoint);
+    }
+    reference_tape_free(s->own_tape);
     free(s->taken);
     mem_free(s->logits);
     arena_free(s->arena);

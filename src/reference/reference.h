@@ -121,4 +121,35 @@ typedef void (*reference_input_fn)(void *context, const char *tensor, const floa
 bool reference_inputs_next(struct reference_inputs *p, reference_input_fn show, void *context,
                            struct err *e) MUST_CHECK;
 
+/* ---- gradients (gradients.c) ---- */
+
+/* Who wants gradients. Elements of a tensor count in its order in the file. */
+struct reference_gradient_sink {
+    void *context;
+    /* Are the gradients of elements [begin, begin + n) of this tensor wanted? Then a handle >= 0, else -1. */
+    int64_t (*find)(void *context, const char *tensor, int64_t begin, int64_t n);
+    /* values [n]: a text's gradients of elements [begin, begin + n), each element once a text and step; those of a table's rows
+     * that a text does not have are 0 and not told. Called from several threads, for elements apart. */
+    void (*give)(void *context, int64_t handle, int64_t begin, int64_t n, const float *values);
+};
+
+/* Derivatives of a loss by the checkpoint's matrices: of each text by itself, the sum over its tokens but the first of -log p(token).
+ * The same numbers for any number of threads and any instruction set. */
+struct reference_gradients;
+/* Runs forward. tokens [n] are cut into texts of n_text tokens, each of which begins at position 0 and sees nothing of the others.
+ * Memory: the residual stream of all tokens in front of each layer, a layer's values for one text; where layers read what
+ * others have remembered, a session for each text. ERR_USAGE for a token beyond the vocabulary. */
+bool reference_gradients_new(struct reference_gradients **out, struct reference *r, const int32_t *tokens,
+                             size_t n, size_t n_text, struct err *e) MUST_CHECK;
+void reference_gradients_free(struct reference_gradients *p); /* accepts NULL */
+/* The next step, text after text: first what is behind the layers, the head with them, then layer after layer from the last to
+ * the first, then what is in front of them. A matrix that is tied to another one has its gradients where it is used. sink NULL:
+ * nobody wants any. Beyond the last step: ERR_BUG. */
+bool reference_gradients_next(struct reference_gradients *p, const struct reference_gradient_sink *sink,
+                              struct err *e) MUST_CHECK;
+/* The layer of the next step: n_layers, n_layers - 1, .. 0, -1. */
+int64_t reference_gradients_layer(const struct reference_gradients *p);
+/* Over all texts, after the first step. */
+double reference_gradients_loss(const struct reference_gradients *p);
+
 #endif

@@ -62,10 +62,18 @@ struct reference_parts {
     void *own;               /* the family's */
 };
 
+struct reference_tape;
+
+/* Memory of a session. */
+struct reference_taken {
+    float *p, *adjoint; /* [n]; adjoint: with a tape (tape.h), else NULL */
+    size_t n;
+};
+
 struct reference_session {
     struct reference *reference;
-    struct arena *arena; /* for what the family keeps */
-    float **taken;       /* [n_taken]: see reference_take */
+    struct arena *arena;           /* for what the family keeps */
+    struct reference_taken *taken; /* [n_taken]: see reference_take */
     size_t n_taken, taken_capacity;
     int64_t capacity, position, batch;
     float *stream, *hidden; /* [batch, hidden_size]: the residual stream, and what the final norm leaves */
@@ -79,7 +87,9 @@ struct reference_session {
     const struct reference_replacement *replacement; /* of a probe; NULL: the checkpoint's numbers */
     reference_input_fn show_input;                   /* of inputs.c; NULL: nobody looks */
     void *show_context;
-    void *own; /* the family's */
+    struct reference_tape *tape;     /* that primitives write down in; NULL: none does */
+    struct reference_tape *own_tape; /* of a session for gradients; NULL: there is none */
+    void *own;                       /* the family's */
 };
 /* batch: the most tokens of one call */
 bool reference_session_make(struct reference_session **out, struct reference *r, int64_t n_positions,
@@ -124,6 +134,14 @@ bool reference_alloc(float **out, int64_t a, int64_t b, int64_t c, struct err *e
 bool reference_take(struct reference_session *s, float **out, int64_t a, int64_t b, int64_t c,
                     struct err *e) MUST_CHECK;
 
+/* ---- numbers of a weight (elements.c) ---- */
+
+/* Elements begin .. begin + n of a weight as float32. */
+void reference_read_elements(const struct st_tensor *t, int64_t begin, int64_t n, float *dst);
+/* Where a weight's numbers lie: a tensor of the file, of which the weight may be a view, and its first element there. */
+void reference_locate(const struct reference *r, const struct st_tensor *weight,
+                      const struct st_tensor **whole, int64_t *first);
+
 /* ---- mixtures of experts (experts.c) ---- */
 
 /* Three matrices of down(silu(gate x) * up x). */
@@ -139,6 +157,7 @@ struct reference_experts_work {
     float *gate, *up;              /* [batch, the widest gated block] */
     float *probabilities, *weight; /* [batch, n] */
     float *picked, *result;        /* [batch, hidden_size]: the tokens of one expert */
+    int32_t *rows;                 /* [batch]: which they are */
 };
 /* NAME.gate_proj.weight and so on */
 bool reference_find_gated(struct reference *r, const char *name, int64_t size, struct reference_gated *g,
@@ -181,10 +200,13 @@ void reference_rope_rows(const struct reference_rope *rope, int64_t position, in
 /* Turns pair i = (x[i], x[i + n_pairs]) in place. */
 void reference_rope_turn(float *x, int64_t n_pairs, const float *cosines, const float *sines);
 /* Turns each head of each token: rows [n, n_heads, head_dim]; cosines, sines [n, n_pairs]. */
-void reference_rope_turn_heads(float *rows, int64_t n, int64_t n_heads, int64_t head_dim, int64_t n_pairs,
-                               const float *cosines, const float *sines);
+void reference_rope_turn_heads(struct reference_session *s, float *rows, int64_t n, int64_t n_heads,
+                               int64_t head_dim, int64_t n_pairs, const float *cosines, const float *sines);
 
-/* ---- maths (maths.c) ---- */
+/* ---- maths (maths.c) ----
+ *
+ * Functions that get a session are primitives: a tape writes them down, and each has a backward (backward.c and its like). What
+ * they write lies in memory of the session. */
 
 #define REFERENCE_ROWS 4
 
@@ -192,6 +214,9 @@ void reference_rope_turn_heads(float *rows, int64_t n, int64_t n_heads, int64_t 
  */
 void reference_linear(struct reference_session *s, const struct st_tensor *weight, const float *bias,
                       const float *x, int64_t n, float *y);
+/* y [n, n_rows] of some rows of a weight alone; not a primitive. */
+void reference_linear_rows(struct reference_session *s, const struct st_tensor *weight, int64_t first_row,
+                           int64_t n_rows, const float *x, int64_t n, float *y);
 
 /* ---- who looks (recall.c) ---- */
 
@@ -223,16 +248,45 @@ bool reference_recall_find(const struct reference_recall *k, const struct st_ten
 void reference_recall_keep(struct reference_recall *k, const struct st_tensor *weight, const float *x,
                            int64_t n, const float *y);
 /* dst [n, columns] = rows of a table; ids are in range. */
-void reference_gather(const struct st_tensor *table, const int32_t *ids, int64_t n, float *dst);
+void reference_gather(struct reference_session *s, const struct st_tensor *table, const int32_t *ids,
+                      int64_t n, float *dst);
 /* x[i] += y[i] */
-void reference_add(float *x, const float *y, int64_t n);
+void reference_add(struct reference_session *s, float *x, const float *y, int64_t n);
+/* x[i] *= factor */
+void reference_scale(struct reference_session *s, float *x, int64_t n, float factor);
+void reference_clear(struct reference_session *s, float *x, int64_t n);
+/* to [n, width] = rows that lie `stride` apart */
+void reference_copy(struct reference_session *s, const float *from, int64_t n, int64_t width, int64_t stride,
+                    float *to);
 /* Rows [n, n_heads, head_dim] of the newest tokens to their positions in the session's cache [n_heads, capacity, head_dim]. */
-void reference_store(const struct reference_session *s, const float *rows, int64_t n, int64_t n_heads,
+void reference_store(struct reference_session *s, const float *rows, int64_t n, int64_t n_heads,
                      int64_t head_dim, float *cache);
 /* y = x / sqrt(mean(x^2) + eps) * weight (NULL: 1) for each of n rows; y may be x. */
-void reference_rms_norm(const float *x, const float *weight, int64_t n, int64_t dim, float eps, float *y);
+void reference_rms_norm(struct reference_session *s, const float *x, const float *weight, int64_t n,
+                        int64_t dim, float eps, float *y);
+/* gelu: its tanh form */
+enum reference_activation { REFERENCE_SILU, REFERENCE_GELU, REFERENCE_SIGMOID };
 float reference_silu(float x);
-float reference_gelu(float x); /* tanh form */
+/* out [n, width] = act(gate) * x, row by row; out may be either where that has no gaps. */
+struct reference_gate {
+    enum reference_activation act;
+    const float *gate, *x;         /* x NULL: ones */
+    int64_t gate_stride, x_stride; /* numbers from row to row */
+    int64_t n, width;
+    float *out;
+};
+void reference_gate(struct reference_session *s, const struct reference_gate *g);
+/* Row rows[k] of to [.., width] += weight[rows[k] * stride] * row k of from [n, width]; rows NULL: the first n. */
+struct reference_picked {
+    const float *from, *weight;
+    const int32_t *rows;
+    int64_t n, width, stride;
+    float *to;
+};
+void reference_add_picked(struct reference_session *s, const struct reference_picked *p);
+/* to [n, width] = rows of from */
+void reference_pick(struct reference_session *s, const float *from, const int32_t *rows, int64_t n,
+                    int64_t width, float *to);
 reference_dot_fn reference_dot_for(enum cpu_level level);
 
 /* Causal attention of n queries at position .. position + n - 1 over keys and values [n_kv, capacity, dim],
@@ -245,6 +299,6 @@ struct reference_attention {
     int64_t n_heads, n_kv_heads, dim;
     float scale;
 };
-void reference_attend(const struct reference_parts *p, const struct reference_attention *a);
+void reference_attend(struct reference_session *s, const struct reference_attention *a);
 
 #endif

@@ -5,7 +5,7 @@
  */
 #include <math.h>
 #include "base/half.h"
-#include "reference/reference_internal.h"
+#include "reference/tape.h"
 
 /* theta^(2 i / dim), each step rounded as the published code's tensors are. */
 static float power_of(double theta, int64_t i, int64_t dim)
@@ -191,9 +191,11 @@ void reference_rope_turn(float *x, int64_t n_pairs, const float *cosines, const 
     }
 }
 
-void reference_rope_turn_heads(float *rows, int64_t n, int64_t n_heads, int64_t head_dim, int64_t n_pairs,
-                               const float *cosines, const float *sines)
+void reference_rope_turn_heads(struct reference_session *s, float *rows, int64_t n, int64_t n_heads,
+                               int64_t head_dim, int64_t n_pairs, const float *cosines, const float *sines)
 {
+    if (s->tape)
+        reference_record_turn(s, rows, n, n_heads, head_dim, n_pairs, cosines, sines);
     for (int64_t t = 0; t < n; t++)
         for (int64_t head = 0; head < n_heads; head++)
             reference_rope_turn(rows + (t * n_heads + head) * head_dim, n_pairs, cosines + t * n_pairs,
