@@ -17,6 +17,7 @@ struct options {
     const char *text, *against; /* against NULL: nothing to compare with */
     int64_t window, n_max;
     bool json;
+    struct ids before; /* made on the way: what the tokenizer puts in front of a text (bos) */
 };
 
 /* What the package is compared with: a package or a checkpoint. */
@@ -112,10 +113,11 @@ static bool open_other(struct other *x, struct cli *c, const struct package_opti
         return (gguf_is_file(o->against) ||
                 folder_check(o->against, "a package or a checkpoint folder", "config.json", e)) &&
                reference_open(&x->reference, o->against, &options, e) &&
-               against_checkpoint(&x->against, x->reference, o->against, m, o->window, e);
+               against_checkpoint(&x->against, x->reference, o->against, m, o->window + (int64_t)o->before.n,
+                                  e);
     other.path = o->against;
     return package_options_open(c, &other, &x->model, e) && model_need_logits(x->model, "--against", e) &&
-           against_package(&x->against, x->model, o->against, m, o->window, e);
+           against_package(&x->against, x->model, o->against, m, o->window + (int64_t)o->before.n, e);
 }
 
 static void close_other(struct other *x)
@@ -123,6 +125,31 @@ static void close_other(struct other *x)
     against_close(x->against);
     model_close(x->model);
     reference_close(x->reference);
+}
+
+/* What stands in front of a text: the tokens with the post-processor's, up to where those without begin. */
+static bool find_before(const struct tokenizer *t, struct ids *before, struct err *e)
+{
+    static const char word[] = "word";
+    struct ids plain = {0};
+    bool ok = tokenizer_encode(t, word, sizeof word - 1, false, &plain, e) &&
+              tokenizer_encode(t, word, sizeof word - 1, true, before, e);
+    size_t at = 0;
+    while (ok && at + plain.n <= before->n && memcmp(before->p + at, plain.p, plain.n * sizeof *plain.p) != 0)
+        at++;
+    before->n = ok && at + plain.n <= before->n ? at : 0;
+    ids_free(&plain);
+    return ok;
+}
+
+static bool choose_window(struct options *o, const struct model *m, struct err *e)
+{
+    int64_t room = m->context_length - (int64_t)o->before.n;
+    if (o->window == 0)
+        o->window = room < 256 ? room : 256;
+    return (o->window >= 2 && o->window <= room) ||
+           err_set(e, ERR_USAGE, "--window: expected 2 to %lld (the context%s), found %lld", (long long)room,
+                   o->before.n > 0 ? " without what begins a text" : "", (long long)o->window);
 }
 
 static bool evaluate(struct cli *c, const struct package_options *package, struct model *m, struct options *o,
@@ -136,24 +163,26 @@ static bool evaluate(struct cli *c, const struct package_options *package, struc
     char *text = NULL;
     size_t bytes;
     bool ok = false;
-    if (o->window == 0)
-        o->window = m->context_length < 256 ? m->context_length : 256;
-    if (o->window < 2 || o->window > m->context_length) {
-        err_set(e, ERR_USAGE, "--window: expected 2 to %lld (the context), found %lld",
-                (long long)m->context_length, (long long)o->window);
-        goto done;
-    }
-    if (!cli_read_text(o->text, &text, &bytes, TEXT_BYTES_MAX, e) || !package_open_tokenizer(c, m, &t, e) ||
+    if (!package_open_tokenizer(c, m, &t, e) || !find_before(t, &o->before, e) || !choose_window(o, m, e) ||
+        !cli_read_text(o->text, &text, &bytes, TEXT_BYTES_MAX, e) ||
         !package_encode(m, t, text, bytes, &ids, e) || !session_new(&s, m, e) ||
         !open_other(&other, c, package, m, o, e))
         goto done;
-    size_t n = o->n_max > 0 && (size_t)o->n_max < ids.n ? (size_t)o->n_max : ids.n;
+    /* The text's own tokens: what begins it stands in front of each window. */
+    size_t n_text = ids.n - o->before.n;
+    size_t n = o->n_max > 0 && (size_t)o->n_max < n_text ? (size_t)o->n_max : n_text;
     if (n < 2) {
-        err_set(e, n == ids.n ? ERR_FORMAT : ERR_USAGE, "%s: expected at least two tokens, found %zu",
+        err_set(e, n == n_text ? ERR_FORMAT : ERR_USAGE, "%s: expected at least two tokens, found %zu",
                 o->text, n);
         goto done;
     }
-    const struct perplexity_text windows = {ids.p, n, o->window, other.against, &c->log};
+    const struct perplexity_text windows = {.ids = ids.p + o->before.n,
+                                            .n = n,
+                                            .window = o->window,
+                                            .before = o->before.p,
+                                            .n_before = o->before.n,
+                                            .against = other.against,
+                                            .log = &c->log};
     double start = clock_seconds();
     if (!perplexity_measure(&found, s, m, &windows, e))
         goto done;
@@ -167,6 +196,7 @@ done:
     session_free(s);
     tokenizer_free(t);
     ids_free(&ids);
+    ids_free(&o->before);
     free(text);
     return ok;
 }

@@ -1,10 +1,12 @@
 /* Windows of a text through a session, each position's logits against the token that follows. */
 #include "measure/perplexity.h"
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 struct eval {
-    const int32_t *ids; /* of the window */
-    size_t n;
+    int32_t *ids; /* of the window, and what stands before it */
+    size_t n, n_before;
     int64_t vocab_size;
     struct against *against;
     size_t i_against;        /* of the tokens that were fed to it last */
@@ -15,20 +17,25 @@ struct eval {
 static bool score(void *context, int64_t position, const float *logits, struct err *e)
 {
     struct eval *v = context;
-    if ((size_t)position + 1 >= v->n)
+    size_t next = (size_t)position + 1;
+    if (next >= v->n)
         return true;
-    double nll = token_nll(logits, v->vocab_size, v->ids[position + 1]);
+    if (next < v->n_before) {
+        v->i_against++;
+        return true;
+    }
+    double nll = token_nll(logits, v->vocab_size, v->ids[next]);
     if (!isfinite(nll))
         return err_set(
             e, ERR_MISMATCH,
             "token %d at position %lld of a window has no finite likelihood: the package's logits are not "
             "numbers, or rule the token out",
-            v->ids[position + 1], (long long)position + 1);
+            v->ids[next], (long long)next);
     v->nll += nll;
     v->nll_squared += nll * nll;
     v->n_predicted++;
     if (v->against)
-        against_compare(v->against, v->i_against++, logits, v->ids[position + 1]);
+        against_compare(v->against, v->i_against++, logits, v->ids[next]);
     return true;
 }
 
@@ -56,11 +63,12 @@ static bool run_windows(struct eval *v, struct session *s, const struct perplexi
     bool ok = true;
     progress_begin(&progress, text->log, "eval", "tokens", 1, (double)text->n);
     for (size_t at = 0; ok && at < text->n; at += (size_t)text->window) {
-        v->ids = text->ids + at;
-        v->n = text->n - at < (size_t)text->window ? text->n - at : (size_t)text->window;
-        ok = v->n < 2 || run_window(v, s, e);
+        size_t n = text->n - at < (size_t)text->window ? text->n - at : (size_t)text->window;
+        memcpy(v->ids + v->n_before, text->ids + at, n * sizeof *v->ids);
+        v->n = v->n_before + n;
+        ok = v->n < 2 || run_window(v, s, e); /* a last token alone is not predicted */
         if (ok) {
-            progress_update(&progress, (double)(at + v->n), NULL);
+            progress_update(&progress, (double)(at + n), NULL);
             ok = !log_cancelled(text->log, e);
         }
     }
@@ -71,8 +79,13 @@ static bool run_windows(struct eval *v, struct session *s, const struct perplexi
 bool perplexity_measure(struct perplexity *out, struct session *s, const struct model *m,
                         const struct perplexity_text *text, struct err *e)
 {
-    struct eval v = {.vocab_size = m->vocab_size, .against = text->against};
-    if (!run_windows(&v, s, text, e))
+    struct eval v = {.vocab_size = m->vocab_size, .against = text->against, .n_before = text->n_before};
+    v.ids = xcalloc(text->n_before + (size_t)text->window, sizeof *v.ids);
+    if (text->n_before > 0)
+        memcpy(v.ids, text->before, text->n_before * sizeof *v.ids);
+    bool ok = run_windows(&v, s, text, e);
+    free(v.ids);
+    if (!ok)
         return false;
     double n = (double)v.n_predicted, mean = v.nll / n, variance = v.nll_squared / n - mean * mean;
     *out = (struct perplexity){v.n_predicted, mean, sqrt(variance > 0 ? variance / n : 0)};

@@ -13,7 +13,9 @@ struct perplexity {
 struct perplexity_text {
     const int32_t *ids; /* [n], n >= 2 */
     size_t n;
-    int64_t window;          /* tokens, 2 to the session's context */
+    int64_t window; /* tokens, from 2 on; with `before` as many as the session's context holds at most */
+    const int32_t *before; /* [n_before]: stands in front of each window (bos); not predicted */
+    size_t n_before;
     struct against *against; /* takes part in every window; NULL: nothing to compare with */
     struct log *log;         /* progress; its cancel flag stops the measurement */
 };
