@@ -60,26 +60,27 @@ struct number_text {
     char text[32];
 };
 
-static bool read_texts(const cJSON *json, struct conversion_words *w, struct number_text *chunks,
-                       struct number_text *mixed, struct err *e)
+static const char *const number_keys[] = {"chunks", "lut-ffn-mixed", "residual-scale"};
+#define N_NUMBER_KEYS ((int)(sizeof number_keys / sizeof number_keys[0]))
+
+static bool read_texts(const cJSON *json, struct conversion_words *w, struct number_text texts[N_NUMBER_KEYS],
+                       struct err *e)
 {
-    const cJSON *given[] = {json_get(json, "chunks"), json_get(json, "lut-ffn-mixed")};
-    const char **words[] = {&w->chunks, &w->lut_ffn_mixed};
-    struct number_text *texts[] = {chunks, mixed};
-    static const char *const keys[] = {"chunks", "lut-ffn-mixed"};
-    for (int i = 0; i < 2; i++) {
-        if (cJSON_IsString(given[i])) {
-            *words[i] = given[i]->valuestring;
-        } else if (cJSON_IsNumber(given[i])) {
+    const char **words[] = {&w->chunks, &w->lut_ffn_mixed, &w->residual_scale};
+    for (int i = 0; i < N_NUMBER_KEYS; i++) {
+        const cJSON *given = json_get(json, number_keys[i]);
+        if (cJSON_IsString(given)) {
+            *words[i] = given->valuestring;
+        } else if (cJSON_IsNumber(given)) {
             struct buf b;
-            buf_init(&b, sizeof texts[i]->text - 1);
-            json_put_double(&b, given[i]->valuedouble);
-            snprintf(texts[i]->text, sizeof texts[i]->text, "%s", b.p ? b.p : "");
+            buf_init(&b, sizeof texts[i].text - 1);
+            json_put_double(&b, given->valuedouble);
+            snprintf(texts[i].text, sizeof texts[i].text, "%s", b.p ? b.p : "");
             buf_fini(&b);
-            *words[i] = texts[i]->text;
-        } else if (given[i] && !cJSON_IsNull(given[i])) {
-            return err_set(e, ERR_USAGE, "options: %s: expected a number or a string, found %s", keys[i],
-                           json_type_name(given[i]));
+            *words[i] = texts[i].text;
+        } else if (given && !cJSON_IsNull(given)) {
+            return err_set(e, ERR_USAGE, "options: %s: expected a number or a string, found %s",
+                           number_keys[i], json_type_name(given));
         }
     }
     return true;
@@ -125,7 +126,7 @@ mk_status mk_convert(mk_library *library, const char *checkpoint, const char *ou
     struct convert_report r = {0};
     struct conversion_words w = CONVERSION_WORDS_INIT;
     struct conversion c = {0};
-    struct number_text chunks, mixed;
+    struct number_text texts[N_NUMBER_KEYS];
     cJSON *json = NULL;
     if (report)
         *report = NULL;
@@ -141,6 +142,7 @@ mk_status mk_convert(mk_library *library, const char *checkpoint, const char *ou
         {"context", OPTION_COUNT, &w.context},
         {"batch", OPTION_COUNT, &w.batch},
         {"chunks", OPTION_LATER, NULL},
+        {"residual-scale", OPTION_LATER, NULL},
         {"prefix", OPTION_TEXT, &w.prefix},
         {"split-head", OPTION_COUNT, &w.split_head},
         {"format", OPTION_TEXT, &w.format},
@@ -168,7 +170,7 @@ mk_status mk_convert(mk_library *library, const char *checkpoint, const char *ou
     };
     bool ok = (!options_json || json_parse(&json, options_json, strlen(options_json), "options", &e)) &&
               read_options(json, options, sizeof options / sizeof *options, &e) &&
-              read_texts(json, &w, &chunks, &mixed, &e);
+              read_texts(json, &w, texts, &e);
     if (!ok)
         e.code = ERR_USAGE; /* the caller's text, not a file */
     ok = ok && conversion_read(&c, &w, &log.log, &e);

@@ -1,5 +1,6 @@
 /* Words of options to a conversion. */
 #include "api/conversion.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,9 +71,10 @@ static bool read_mixed(const struct conversion_words *w, struct convert_options 
     int narrow = o->ffn.bits, wide = quant_wider(narrow);
     bool is_given = w->lut_ffn_mixed && strcmp(w->lut_ffn_mixed, "none") != 0;
     bool is_feedback = o->ffn.kind == QUANT_LUT && o->ffn.method == QUANT_FEEDBACK;
-    if (!is_given && !is_feedback && w->calibration)
-        return err_set(e, ERR_USAGE, "%s: only %s and %s feedback measure on a text",
-                       name_of(w, "calibration").text, mixed.text, name_of(w, "lut-method").text);
+    if (!is_given && !is_feedback && o->settings.residual_scale > 0 && w->calibration)
+        return err_set(e, ERR_USAGE, "%s: only %s, %s feedback and %s auto measure on a text",
+                       name_of(w, "calibration").text, mixed.text, name_of(w, "lut-method").text,
+                       name_of(w, "residual-scale").text);
     if (!is_feedback && w->calibration_tokens != CONVERSION_NOT_GIVEN)
         return err_set(e, ERR_USAGE, "%s: only %s feedback takes it", name_of(w, "calibration-tokens").text,
                        name_of(w, "lut-method").text);
@@ -89,6 +91,23 @@ static bool read_mixed(const struct conversion_words *w, struct convert_options 
         return err_set(e, ERR_USAGE,
                        "%s: expected a mean of %d to %d bits, the width of %s and the next, found '%s'",
                        mixed.text, narrow, wide, lut.text, w->lut_ffn_mixed);
+    return true;
+}
+
+/* 0: measured. */
+static bool read_residual_scale(const struct conversion_words *w, double *scale, struct err *e)
+{
+    const char *text = w->residual_scale;
+    char *end = NULL;
+    int exponent = 0;
+    *scale = 0;
+    if (!text || strcmp(text, "auto") == 0)
+        return true;
+    bool is_number = text[0] && strspn(text, "0123456789.") == strlen(text);
+    *scale = strcmp(text, "off") == 0 ? 1 : is_number ? strtod(text, &end) : 0;
+    if ((end && *end) || frexp(*scale, &exponent) != 0.5 || *scale < RESIDUAL_SCALE_MIN || *scale > 1)
+        return err_set(e, ERR_USAGE, "%s: expected auto, off or a power of two from %g to 1, found '%s'",
+                       name_of(w, "residual-scale").text, RESIDUAL_SCALE_MIN, text);
     return true;
 }
 
@@ -167,9 +186,13 @@ static void prepare(struct conversion *c, const struct conversion_words *w, stru
     struct convert_options *o = &c->options;
     c->mixed = (struct mixed){.log = log};
     c->verify = (struct verify_package){.log = log, .n_threads = o->n_threads};
-    const struct calibration calibration = {w->calibration, w->read_text, w->read_ids};
+    c->calibration =
+        (struct calibration){.from = w->calibration, .read_text = w->read_text, .read_ids = w->read_ids};
+    c->residual = (struct residual){.calibration = &c->calibration, .n_threads = o->n_threads, .log = log};
+    o->measure_residual = residual_measure;
+    o->residual_context = &c->residual;
     c->guide =
-        (struct guide){.calibration = calibration,
+        (struct guide){.calibration = &c->calibration,
                        .n_tokens = w->calibration_tokens == CONVERSION_NOT_GIVEN ? 0 : w->calibration_tokens,
                        .n_threads = o->n_threads,
                        .log = log};
@@ -180,7 +203,7 @@ static void prepare(struct conversion *c, const struct conversion_words *w, stru
         o->guide_key = c->guide.key;
     }
     if (o->ffn_mean_bits > 0) {
-        c->mixed.calibration = calibration;
+        c->mixed.calibration = &c->calibration;
         c->mixed.spec = o->ffn;
         c->mixed.mean_bits = o->ffn_mean_bits;
         c->mixed.n_threads = o->n_threads;
@@ -209,7 +232,8 @@ bool conversion_read(struct conversion *c, const struct conversion_words *w, str
     o->settings.anemll_rotate = w->anemll_rotate;
     o->settings.exact_norms = w->exact_norms;
     o->settings.exact_topk = w->exact_topk;
-    if (!read_widths(w, o, e) || !read_mixed(w, o, e) || !read_format(w, &o->format, &c->is_plain, e) ||
+    if (!read_widths(w, o, e) || !read_residual_scale(w, &o->settings.residual_scale, e) ||
+        !read_mixed(w, o, e) || !read_format(w, &o->format, &c->is_plain, e) ||
         !read_chunks(w, o, &n_chunks, e) || !read_numbers(w, o, n_chunks, e))
         return false;
     prepare(c, w, log);
@@ -231,4 +255,5 @@ void conversion_fini(struct conversion *c)
 {
     mixed_fini(&c->mixed);
     guide_close(&c->guide);
+    calibration_fini(&c->calibration);
 }

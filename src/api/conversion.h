@@ -7,6 +7,7 @@
 #include "convert/convert.h"
 #include "measure/guide.h"
 #include "measure/mixed.h"
+#include "measure/residual.h"
 #include "measure/verify_package.h"
 
 #define CONVERSION_NOT_GIVEN INT64_MIN
@@ -21,7 +22,8 @@ struct conversion_words {
     const char *lut[3], *quant[3]; /* of embeddings, ffn, head */
     const char *lut_method;        /* "kmeans", "exact", "feedback" */
     const char *lut_ffn_mixed;     /* a mean of bits, or "none" */
-    const char *calibration;       /* of lut_ffn_mixed and feedback */
+    const char *residual_scale;    /* "auto", "off" or a power of two up to 1 */
+    const char *calibration;       /* of lut_ffn_mixed, feedback and the measured residual_scale */
     const char *format; /* "both", "mlmodelc", "mlpackage"; "safetensors": a GGUF file as a checkpoint */
     bool force, resume, anemll_rotate, exact_norms, exact_topk, no_verify;
     /* how a calibration is read (struct calibration) */
@@ -38,6 +40,8 @@ struct conversion_words {
 struct conversion {
     struct convert_options options;
     bool is_plain; /* not to a package, but to a checkpoint */
+    struct calibration calibration;
+    struct residual residual;
     struct mixed mixed;
     struct guide guide;
     struct verify_package verify;

@@ -77,6 +77,7 @@ bool arch_open(struct arch_model **out, const char *checkpoint, const cJSON *con
     m->checkpoint = arena_strdup(arena, checkpoint);
     m->tensors = tensors;
     m->settings = *settings;
+    m->settings.residual_scale = settings->residual_scale > 0 ? settings->residual_scale : 1;
     m->tensor_used = ARENA_ARRAY(arena, bool, tensors->n_tensors + 1);
     m->names = checkpoint_names_new(tensors);
     bool ok = config_set(&m->config, config, arena_printf(arena, "%s/config.json", checkpoint), e) &&

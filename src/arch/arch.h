@@ -24,9 +24,18 @@ struct arch_settings {
     bool exact_norms;   /* Qwen3.5: gains 1 + w as the sum of two fp16 numbers, not one */
     bool anemll_rotate; /* Gemma 3: caches and functions as ANEMLL has them, not the contract's window */
     bool exact_topk;    /* exactly k experts, also where weights of the router are equal at the k-th place */
+    double residual_scale; /* of the residual stream, a power of two, so that it stays within fp16; 0: 1 */
 };
 
 #define ARCH_SPLIT 16
+
+/* How large the residual stream gets on a text, and what follows for settings.residual_scale. */
+struct arch_residual {
+    double scale;
+    double largest; /* magnitude, without the scale; n_tokens 0: not measured */
+    int64_t layer;  /* behind which; -1: the embeddings */
+    int64_t n_tokens;
+};
 
 struct arch_family;
 /* A checkpoint bound to its family. */

@@ -36,12 +36,13 @@ static bool is_norm(enum decoder_tensor t)
 }
 
 static struct norm_values make_norm(const struct arch_model *m, struct mil_model *out,
-                                    const struct st_tensor *t)
+                                    const struct st_tensor *t, double factor)
 {
     bool is_centred = m->family->traits->is_centred;
-    struct norm_values v = {.weight = arch_vector(out, t, is_centred ? ARCH_ONE_PLUS : ARCH_KEEP)};
+    struct norm_values v = {.weight =
+                                arch_scaled_vector(out, t, is_centred ? ARCH_ONE_PLUS : ARCH_KEEP, factor)};
     if (is_centred && m->settings.exact_norms)
-        v.rest = arch_vector(out, t, ARCH_ONE_PLUS_REST);
+        v.rest = arch_scaled_vector(out, t, ARCH_ONE_PLUS_REST, factor);
     return v;
 }
 
@@ -49,13 +50,14 @@ static void make_layer(const struct arch_model *m, const struct decoder_layer *l
                        struct layer_values *v)
 {
     const struct decoder *d = m->own;
-    arch_layer_values(out, l->tensors, v->weights);
+    arch_layer_values(m, out, l->tensors, v->weights);
     if (l->is.has_experts)
-        v->experts = experts_values(m, &d->experts, &l->experts, 1, out);
+        v->experts = experts_values(m, &d->experts, &l->experts, out);
     for (int i = 0; m->family->traits->is_centred && i < DECODER_TENSORS; i++) {
-        if (!is_norm((enum decoder_tensor)i))
+        enum decoder_tensor t = (enum decoder_tensor)i;
+        if (!is_norm(t))
             continue;
-        struct norm_values norm = make_norm(m, out, l->tensors[i]);
+        struct norm_values norm = make_norm(m, out, l->tensors[i], arch_stream_factor(m, l->tensors, t));
         v->weights[i] = norm.weight;
         v->rests[i] = norm.rest;
     }
@@ -81,7 +83,7 @@ static void make_values(struct arch_model *m, int i_chunk, struct mil_model *out
     }
     c->cache = decoder_cache_values(m, c->slides, out);
     if (c->is_last)
-        c->norm = make_norm(m, out, m->ends.norm);
+        c->norm = make_norm(m, out, m->ends.norm, 1);
     c->layers = ARENA_ARRAY(m->arena, struct layer_values, c->end - c->begin);
     for (int64_t i = c->begin; i < c->end; i++)
         make_layer(m, &d->layers[i], out, &c->layers[i - c->begin]);
@@ -97,10 +99,11 @@ struct layer_inputs {
 };
 
 static struct mil_var *norm(const struct arch_model *m, struct mil_builder *b, struct mil_var *x,
-                            struct norm_values v, const char *name)
+                            struct norm_values v, bool reads_stream, const char *name)
 {
     const struct decoder *d = m->own;
     double eps = d->sizes.rms_norm_eps;
+    eps = reads_stream ? arch_stream_epsilon(m, eps) : eps;
     return v.rest ? block_rms_norm_split(b, x, v.weight, v.rest, eps, name)
                   : block_rms_norm(b, x, v.weight, eps, name);
 }
@@ -109,7 +112,9 @@ static struct mil_var *norm_layer(const struct arch_model *m, struct mil_builder
                                   const struct layer_values *w, struct mil_var *x, enum decoder_tensor t,
                                   const char *name)
 {
-    return norm(m, b, x, (struct norm_values){w->weights[t], w->rests[t]}, arch_layer_name(b, i, name));
+    bool reads_stream = t == DECODER_INPUT_NORM || t == DECODER_MLP_NORM;
+    return norm(m, b, x, (struct norm_values){w->weights[t], w->rests[t]}, reads_stream,
+                arch_layer_name(b, i, name));
 }
 
 /* A projection of x by the tensor and its bias; name: the op's, behind the layer's. */
@@ -214,7 +219,7 @@ static bool build_function(const struct arch_model *m, const struct chunk_values
     for (int64_t i = c->begin; i < c->end; i++)
         x = build_layer(m, b, i, c, &in, x);
     if (c->is_last)
-        x = norm(m, b, block_last_row(b, x), c->norm, "norm");
+        x = norm(m, b, block_last_row(b, x), c->norm, true, "norm");
     return arch_finish_function(b, x, name, e);
 }
 

@@ -89,7 +89,6 @@ static const struct mil_value *expert_columns(struct mil_model *out, const struc
 {
     int64_t size = c->size, dims[4] = {hidden, n * size, 1, 1};
     struct arch_layout l = arch_layout_of(packed ? tensors : tensors + begin, hidden, n * size);
-    l.transform = factor == 1 ? ARCH_KEEP : ARCH_SCALE;
     l.factor = factor;
     l.row_stride = size;
     l.column_block = size;
@@ -117,7 +116,7 @@ const struct mil_value *experts_order(const struct arch_model *m, const struct c
 }
 
 struct experts_values experts_values(const struct arch_model *m, const struct config_experts *c,
-                                     const struct experts *t, double down_factor, struct mil_model *out)
+                                     const struct experts *t, struct mil_model *out)
 {
     struct experts_values v = {0};
     int64_t router_dims[4] = {c->n, m->hidden_size, 1, 1};
@@ -134,7 +133,8 @@ struct experts_values experts_values(const struct arch_model *m, const struct co
         const struct st_tensor *const *up = t->packed ? t->gate : t->up;
         v.groups[i].gate = expert_rows(out, c, m->hidden_size, t->gate, t->packed, 0, begin, n);
         v.groups[i].up = expert_rows(out, c, m->hidden_size, up, t->packed, c->size, begin, n);
-        v.groups[i].down = expert_columns(out, c, m->hidden_size, t->down, t->packed, begin, n, down_factor);
+        v.groups[i].down =
+            expert_columns(out, c, m->hidden_size, t->down, t->packed, begin, n, m->settings.residual_scale);
     }
     return v;
 }

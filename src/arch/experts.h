@@ -31,9 +31,8 @@ struct experts_values {
     int n_groups;
     struct gated_values *groups; /* [n_groups] */
 };
-/* down_factor: of the down projections' numbers */
 struct experts_values experts_values(const struct arch_model *m, const struct config_experts *c,
-                                     const struct experts *t, double down_factor, struct mil_model *out);
+                                     const struct experts *t, struct mil_model *out);
 /* [1, E, 1, T] of E, E - 1, .. 1 for every token: which of equal experts goes first. As wide as the numbers it
  * stands beside, because some readers take the type of a select from its two values alone. NULL but where the
  * settings want exact experts. */

@@ -31,11 +31,9 @@ const struct mil_value *arch_weight(struct mil_model *out, const struct st_tenso
 enum arch_transform {
     ARCH_KEEP,
     ARCH_KEEP_REST, /* what fp16 loses of x */
-    ARCH_HALVE,
     ARCH_ONE_PLUS,
     ARCH_ONE_PLUS_REST, /* what fp16 loses of 1 + x */
-    ARCH_MINUS_EXP,     /* -exp(x) */
-    ARCH_SCALE
+    ARCH_MINUS_EXP      /* -exp(x) */
 };
 
 /* Where the numbers of a weight [rows, columns] lie. Rows come in blocks of row_block, columns in blocks of
@@ -53,23 +51,37 @@ struct arch_layout {
     int n_replaced;
     int64_t replacement;
     enum arch_transform transform;
-    double factor;  /* of ARCH_SCALE */
+    double factor;  /* of what the transformation gives */
     bool keep_fp16; /* see struct mil_weight */
 };
 /* One tensor in its own order. */
 struct arch_layout arch_layout_of(const struct st_tensor *const *tensor, int64_t rows, int64_t columns);
 const struct mil_value *arch_layout_weight(struct mil_model *out, const struct arch_layout *layout, int rank,
                                            const int64_t *dims); /* copies layout */
-/* A whole tensor as [n], kept in fp16; NULL for NULL. */
+/* A whole tensor as [n], kept in fp16; NULL for NULL, as in the next two. */
 const struct mil_value *arch_vector(struct mil_model *out, const struct st_tensor *t,
                                     enum arch_transform how);
-/* A whole tensor [O, I] as the [O, I, 1, 1] of a convolution. */
-const struct mil_value *arch_linear(struct mil_model *out, const struct st_tensor *t,
-                                    enum arch_transform how);
+const struct mil_value *arch_scaled_vector(struct mil_model *out, const struct st_tensor *t,
+                                           enum arch_transform how, double factor);
+/* A whole tensor [O, I] times a factor as the [O, I, 1, 1] of a convolution. */
+const struct mil_value *arch_linear(struct mil_model *out, const struct st_tensor *t, double factor);
 
-/* A layer's tensors as weights: vectors and linears, NULL for what is not there. */
-void arch_layer_values(struct mil_model *out, const struct st_tensor *const tensors[DECODER_TENSORS],
+/* A layer's tensors as weights: vectors and linears, NULL for what is not there; those that stand where the residual stream
+ * is left or entered have arch_stream_factor. */
+void arch_layer_values(const struct arch_model *m, struct mil_model *out,
+                       const struct st_tensor *const tensors[DECODER_TENSORS],
                        const struct mil_value *values[DECODER_TENSORS]);
+
+/* ---- the residual stream's scale (settings.residual_scale) ----
+ *
+ * Everything that is added to the stream is multiplied by it: the embeddings, and what a half of a layer gives, by the gain
+ * of the norm behind it or, without one, by the projection's weight and bias. Norms undo it: they read the stream with
+ * arch_stream_epsilon, so heads and the insides of layers know nothing of it. */
+/* Of a layer's tensor; tensors: all of the layer. */
+double arch_stream_factor(const struct arch_model *m, const struct st_tensor *const tensors[DECODER_TENSORS],
+                          enum decoder_tensor t);
+/* Of a norm that reads the stream. */
+double arch_stream_epsilon(const struct arch_model *m, double epsilon);
 
 /* ---- norms (norms.c) ---- */
 
@@ -140,7 +152,7 @@ void arch_describe_embeddings(const struct arch_model *m, struct mil_model *out)
 struct mil_var *arch_scaled_rows(struct mil_builder *b, struct mil_model *out, struct arch_layout l,
                                  double factor, struct mil_var *ids, const char *table_name,
                                  const char *name);
-/* A lookup in m->ends.embeddings, times m->embedding_factor. */
+/* A lookup in m->ends.embeddings, times m->embedding_factor and the stream's scale. */
 bool arch_build_embeddings(struct arch_model *m, struct mil_model *out, struct err *e) MUST_CHECK;
 /* split_lm_head products with rows of m->ends.head, capped where m->softcap says so. */
 bool arch_build_head(struct arch_model *m, struct mil_model *out, struct err *e) MUST_CHECK;

@@ -23,16 +23,16 @@ static const char *const model_types[] = {"gemma4", "gemma4_text", "gemma4_visio
 
 /* ---- embeddings ---- */
 
-/* Rows of a table [rows, columns] at the ids, times the root of a size; placeholders have the row of the padding id. */
+/* Rows of a table [rows, columns] at the ids, times a factor; placeholders have the row of the padding id. */
 static struct mil_var *scaled_rows(const struct gemma4 *g, struct mil_builder *b, struct mil_model *out,
-                                   const struct st_tensor *t, int64_t rows, int64_t size, struct mil_var *ids,
-                                   const char *table_name, const char *name)
+                                   const struct st_tensor *t, int64_t rows, double factor,
+                                   struct mil_var *ids, const char *table_name, const char *name)
 {
     struct arch_layout l = arch_layout_of(&t, rows, t->shape[1]);
     l.replaced = g->placeholders;
     l.n_replaced = g->n_placeholders;
     l.replacement = g->padding_id;
-    return arch_scaled_rows(b, out, l, sqrt((double)size), ids, table_name, name);
+    return arch_scaled_rows(b, out, l, factor, ids, table_name, name);
 }
 
 static bool gemma4_build_embeddings(struct arch_model *m, struct mil_model *out, struct err *e)
@@ -42,18 +42,21 @@ static bool gemma4_build_embeddings(struct arch_model *m, struct mil_model *out,
     int64_t by_layer[4] = {1, -1, m->n_layers, g->per_layer_size}, flat[3] = {1, -1, m->per_layer_inputs};
     struct mil_builder *b = mil_builder_new(out, "main", "CoreML8");
     struct mil_var *ids = mil_build_input(b, PORT_INPUT_IDS, MIL_INT32, 2, ids_shape);
-    struct mil_var *hidden = scaled_rows(g, b, out, m->ends.embeddings, m->vocab_size, m->hidden_size, ids,
+    struct mil_var *hidden = scaled_rows(g, b, out, m->ends.embeddings, m->vocab_size,
+                                         sqrt((double)m->hidden_size) * m->settings.residual_scale, ids,
                                          "embed_tokens_weight", PORT_HIDDEN_STATES);
-    struct mil_var *own = scaled_rows(g, b, out, g->per_layer_table, m->vocab_size, g->per_layer_size, ids,
-                                      "embed_tokens_per_layer_weight", NULL);
+    struct mil_var *own =
+        scaled_rows(g, b, out, g->per_layer_table, m->vocab_size, sqrt((double)g->per_layer_size), ids,
+                    "embed_tokens_per_layer_weight", NULL);
     struct mil_var *y =
-        block_linear(b, block_to_channels(b, hidden), arch_linear(out, g->model_projection, ARCH_KEEP), NULL,
+        block_linear(b, block_to_channels(b, hidden), arch_linear(out, g->model_projection, 1), NULL,
                      "per_layer_model_projection");
     y = block_reshape(b, block_from_channels(b, y, NULL), 4, by_layer, NULL);
     /* The published code divides the projection by the root of hidden_size, which the norm undoes but for its
      * epsilon. */
     y = block_rms_norm(b, y, arch_vector(out, g->projection_norm, ARCH_KEEP),
-                       g->rms_norm_eps * (double)m->hidden_size, "per_layer_projection_norm");
+                       arch_stream_epsilon(m, g->rms_norm_eps * (double)m->hidden_size),
+                       "per_layer_projection_norm");
     y = block_binary(b, "add", y, block_reshape(b, own, 4, by_layer, NULL), NULL);
     y = block_reshape(b, block_scale(b, y, sqrt(0.5), NULL), 3, flat, PORT_PER_LAYER_INPUTS);
     struct mil_var *outputs[2] = {hidden, y};
@@ -91,7 +94,7 @@ static void make_values(struct arch_model *m, int i_chunk, struct mil_model *out
         const struct gemma4_layer *l = &g->layers[i];
         c->has_kind[l->kind] = true;
         c->writes_local = c->writes_local || (l->kind == GEMMA4_LOCAL && !l->is_shared);
-        arch_layer_values(out, l->tensors, c->layers[i - c->begin].weights);
+        arch_layer_values(m, out, l->tensors, c->layers[i - c->begin].weights);
     }
     for (int k = 0; k < GEMMA4_KINDS; k++) {
         if (!c->has_kind[k])
@@ -220,7 +223,7 @@ static struct mil_var *build_layer(const struct arch_model *m, struct mil_builde
 {
     const struct gemma4 *g = m->own;
     const struct layer_values *w = &c->layers[i - c->begin];
-    double eps = g->rms_norm_eps;
+    double eps = arch_stream_epsilon(m, g->rms_norm_eps);
     struct mil_var *y =
         block_rms_norm(b, x, w->weights[DECODER_INPUT_NORM], eps, arch_layer_name(b, i, "input_layernorm"));
     y = build_attention(m, b, i, c, in, y);
@@ -285,7 +288,7 @@ static bool build_function(const struct arch_model *m, const struct chunk_values
     for (int64_t i = c->begin; i < c->end; i++)
         x = build_layer(m, b, i, c, &in, x);
     if (c->is_last)
-        x = block_rms_norm(b, block_last_row(b, x), c->norm, g->rms_norm_eps, "norm");
+        x = block_rms_norm(b, block_last_row(b, x), c->norm, arch_stream_epsilon(m, g->rms_norm_eps), "norm");
     return arch_finish_function(b, x, name, e);
 }
 

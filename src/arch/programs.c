@@ -68,7 +68,6 @@ struct mil_var *arch_scaled_rows(struct mil_builder *b, struct mil_model *out, s
 {
     int64_t dims[2] = {l.rows, l.columns};
     double left = 1;
-    l.transform = ARCH_SCALE;
     split_factor(factor, l.tensors[0]->dtype == ST_BF16, &l.factor, &left);
     const struct mil_value *table = arch_layout_weight(out, &l, 2, dims);
     if (left == 1)
@@ -83,7 +82,7 @@ bool arch_build_embeddings(struct arch_model *m, struct mil_model *out, struct e
     struct mil_builder *b = mil_builder_new(out, "main", "CoreML8");
     struct mil_var *ids = mil_build_input(b, PORT_INPUT_IDS, MIL_INT32, 2, any_length);
     const char *const name = "embed_tokens_weight";
-    double factor = m->embedding_factor > 0 ? m->embedding_factor : 1;
+    double factor = (m->embedding_factor > 0 ? m->embedding_factor : 1) * m->settings.residual_scale;
     const struct st_tensor *table = m->ends.embeddings;
     struct mil_var *hidden =
         factor == 1 ? block_gather(b, arch_weight(out, table, 0, 2, dims), ids, name, PORT_HIDDEN_STATES)

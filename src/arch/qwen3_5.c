@@ -66,7 +66,7 @@ static const struct mil_value *query_part(struct mil_model *out, const struct qw
     l.row_block = q->sizes.head_dim;
     l.row_block_stride = 2 * q->sizes.head_dim * columns;
     l.offset = is_gate ? q->sizes.head_dim * columns : 0;
-    l.transform = is_gate ? ARCH_HALVE : ARCH_KEEP;
+    l.factor = is_gate ? 0.5 : 1;
     l.keep_fp16 = t->rank == 1;
     return arch_layout_weight(out, &l, t->rank == 2 ? 4 : 1, dims);
 }
@@ -85,18 +85,19 @@ static struct full_values make_full(const struct arch_model *m, const struct st_
                                     struct mil_model *out)
 {
     const struct qwen3_5 *q = m->own;
-    return (struct full_values){.q = query_part(out, q, t[DECODER_Q], false),
-                                .gate = query_part(out, q, t[DECODER_Q], true),
-                                .k = arch_linear(out, t[DECODER_K], ARCH_KEEP),
-                                .v = arch_linear(out, t[DECODER_V], ARCH_KEEP),
-                                .o = arch_linear(out, t[DECODER_O], ARCH_KEEP),
-                                .q_bias = query_part(out, q, t[DECODER_Q_BIAS], false),
-                                .gate_bias = query_part(out, q, t[DECODER_Q_BIAS], true),
-                                .k_bias = arch_vector(out, t[DECODER_K_BIAS], ARCH_KEEP),
-                                .v_bias = arch_vector(out, t[DECODER_V_BIAS], ARCH_KEEP),
-                                .o_bias = arch_vector(out, t[DECODER_O_BIAS], ARCH_KEEP),
-                                .q_norm = make_norm(m, out, t[DECODER_Q_NORM]),
-                                .k_norm = make_norm(m, out, t[DECODER_K_NORM])};
+    return (struct full_values){
+        .q = query_part(out, q, t[DECODER_Q], false),
+        .gate = query_part(out, q, t[DECODER_Q], true),
+        .k = arch_linear(out, t[DECODER_K], 1),
+        .v = arch_linear(out, t[DECODER_V], 1),
+        .o = arch_linear(out, t[DECODER_O], m->settings.residual_scale),
+        .q_bias = query_part(out, q, t[DECODER_Q_BIAS], false),
+        .gate_bias = query_part(out, q, t[DECODER_Q_BIAS], true),
+        .k_bias = arch_vector(out, t[DECODER_K_BIAS], ARCH_KEEP),
+        .v_bias = arch_vector(out, t[DECODER_V_BIAS], ARCH_KEEP),
+        .o_bias = arch_scaled_vector(out, t[DECODER_O_BIAS], ARCH_KEEP, m->settings.residual_scale),
+        .q_norm = make_norm(m, out, t[DECODER_Q_NORM]),
+        .k_norm = make_norm(m, out, t[DECODER_K_NORM])};
 }
 
 static void make_values(struct arch_model *m, int i_chunk, struct mil_model *out, struct chunk_values *c)
@@ -132,11 +133,19 @@ struct layer_inputs {
     const struct mil_value *order; /* of experts */
 };
 
-static struct mil_var *rms_norm(const struct qwen3_5 *c, struct mil_builder *b, struct mil_var *x,
-                                const struct norm_values *norm, const char *name)
+static struct mil_var *rms_norm(struct mil_builder *b, struct mil_var *x, const struct norm_values *norm,
+                                double epsilon, const char *name)
 {
-    return norm->rest ? block_rms_norm_split(b, x, norm->weight, norm->rest, c->sizes.rms_norm_eps, name)
-                      : block_rms_norm(b, x, norm->weight, c->sizes.rms_norm_eps, name);
+    return norm->rest ? block_rms_norm_split(b, x, norm->weight, norm->rest, epsilon, name)
+                      : block_rms_norm(b, x, norm->weight, epsilon, name);
+}
+
+/* Of the residual stream. */
+static struct mil_var *norm_stream(const struct arch_model *m, struct mil_builder *b, struct mil_var *x,
+                                   const struct norm_values *norm, const char *name)
+{
+    const struct qwen3_5 *q = m->own;
+    return rms_norm(b, x, norm, arch_stream_epsilon(m, q->sizes.rms_norm_eps), name);
 }
 
 static struct mil_var *normed_heads(const struct qwen3_5 *c, struct mil_builder *b, int64_t i,
@@ -144,7 +153,7 @@ static struct mil_var *normed_heads(const struct qwen3_5 *c, struct mil_builder 
                                     int64_t n_heads, const struct norm_values *norm)
 {
     struct arena *a = mil_builder_arena(b);
-    x = rms_norm(c, b, block_to_heads(b, x, n_heads), norm,
+    x = rms_norm(b, block_to_heads(b, x, n_heads), norm, c->sizes.rms_norm_eps,
                  arch_layer_name(b, i, arena_printf(a, "self_attn_%s_norm", name)));
     return block_rope(b, x, in->cos, in->sin, c->rotary_dim,
                       arch_layer_name(b, i, arena_printf(a, "self_attn_%s_rope", name)));
@@ -185,12 +194,12 @@ static struct mil_var *build_layer(const struct arch_model *m, const struct chun
 {
     const struct qwen3_5 *q = m->own;
     const struct layer_values *w = &c->layers[i - c->begin];
-    struct mil_var *y = rms_norm(q, b, x, &w->input_norm, arch_layer_name(b, i, "input_layernorm"));
+    struct mil_var *y = norm_stream(m, b, x, &w->input_norm, arch_layer_name(b, i, "input_layernorm"));
     y = q->layers[i].is_full
             ? build_full(m, b, i, &w->full, in, y)
             : qwen3_5_build_linear(m, b, i, &w->linear, &c->chunked, y, in->states[GDN], in->states[CONV]);
     x = block_binary(b, "add", x, y, NULL);
-    y = rms_norm(q, b, x, &w->post_norm, arch_layer_name(b, i, "post_attention_layernorm"));
+    y = norm_stream(m, b, x, &w->post_norm, arch_layer_name(b, i, "post_attention_layernorm"));
     return block_binary(b, "add", x, qwen3_5_build_mlp(m, b, i, &w->mlp, in->order, y),
                         arch_layer_name(b, i, "output"));
 }
@@ -228,7 +237,7 @@ static bool build_function(const struct arch_model *m, const struct chunk_values
     for (int64_t i = c->begin; i < c->end && !mil_builder_failed(b); i++)
         x = build_layer(m, c, b, i, &in, x);
     if (c->is_last)
-        x = rms_norm(q, b, block_last_row(b, x), &c->norm, "norm");
+        x = norm_stream(m, b, block_last_row(b, x), &c->norm, "norm");
     return arch_finish_function(b, x, name, e);
 }
 

@@ -61,14 +61,14 @@ struct qwen3_5_linear_values qwen3_5_linear_values(const struct arch_model *m, c
                                                    struct mil_model *out)
 {
     const struct qwen3_5 *q = m->own;
-    struct qwen3_5_linear_values v = {.qkv = arch_linear(out, t->qkv, ARCH_KEEP),
-                                      .z = arch_linear(out, t->z, ARCH_KEEP),
-                                      .a = arch_linear(out, t->a, ARCH_KEEP),
+    struct qwen3_5_linear_values v = {.qkv = arch_linear(out, t->qkv, 1),
+                                      .z = arch_linear(out, t->z, 1),
+                                      .a = arch_linear(out, t->a, 1),
                                       .dt_bias = arch_vector(out, t->dt_bias, ARCH_KEEP),
-                                      .b = arch_linear(out, t->b, ARCH_HALVE),
+                                      .b = arch_linear(out, t->b, 0.5),
                                       .decay = decay_rate(out, t->a_log),
                                       .norm = arch_vector(out, t->norm, ARCH_KEEP),
-                                      .out = arch_linear(out, t->out, ARCH_KEEP)};
+                                      .out = arch_linear(out, t->out, m->settings.residual_scale)};
     for (int64_t i = 0; i < q->kernel; i++)
         v.taps[i] = conv_tap(out, t->conv, i);
     return v;

@@ -1,11 +1,12 @@
 /* Qwen3.5's MLP: dense, or a mixture of experts with one that every token shares. */
 #include "arch/qwen3_5.h"
 
-static struct gated_values gated_values(struct mil_model *out, const struct qwen3_5_gated *t)
+static struct gated_values gated_values(const struct arch_model *m, struct mil_model *out,
+                                        const struct qwen3_5_gated *t)
 {
-    return (struct gated_values){.gate = arch_linear(out, t->gate, ARCH_KEEP),
-                                 .up = arch_linear(out, t->up, ARCH_KEEP),
-                                 .down = arch_linear(out, t->down, ARCH_KEEP)};
+    return (struct gated_values){.gate = arch_linear(out, t->gate, 1),
+                                 .up = arch_linear(out, t->up, 1),
+                                 .down = arch_linear(out, t->down, m->settings.residual_scale)};
 }
 
 struct qwen3_5_mlp_values qwen3_5_mlp_values(const struct arch_model *m, const struct qwen3_5_layer *t,
@@ -16,12 +17,12 @@ struct qwen3_5_mlp_values qwen3_5_mlp_values(const struct arch_model *m, const s
     if (!q->is_moe) {
         const struct qwen3_5_gated dense = {
             .gate = t->tensors[DECODER_GATE], .up = t->tensors[DECODER_UP], .down = t->tensors[DECODER_DOWN]};
-        v.gated = gated_values(out, &dense);
+        v.gated = gated_values(m, out, &dense);
         return v;
     }
-    v.experts = experts_values(m, &q->experts, &t->experts, 1, out);
-    v.shared_gate = arch_linear(out, t->shared_gate, ARCH_HALVE);
-    v.gated = gated_values(out, &t->shared);
+    v.experts = experts_values(m, &q->experts, &t->experts, out);
+    v.shared_gate = arch_linear(out, t->shared_gate, 0.5);
+    v.gated = gated_values(m, out, &t->shared);
     return v;
 }
 

@@ -8,23 +8,24 @@
 
 #define BLOCK 512 /* numbers transformed at a time */
 
+static double rest_of(double v)
+{
+    return v - (double)f16_to_f32(f64_to_f16(v));
+}
+
 static double transform(const struct arch_layout *l, double v)
 {
     switch (l->transform) {
-    case ARCH_HALVE:
-        return v * 0.5;
     case ARCH_KEEP_REST:
-        return v - (double)f16_to_f32(f64_to_f16(v));
+        return rest_of(v * l->factor);
     case ARCH_ONE_PLUS:
-        return v + 1.0;
+        return (v + 1.0) * l->factor;
     case ARCH_ONE_PLUS_REST:
-        return v + 1.0 - (double)f16_to_f32(f64_to_f16(v + 1.0));
+        return rest_of((v + 1.0) * l->factor);
     case ARCH_MINUS_EXP:
-        return -exp(v);
-    case ARCH_SCALE:
-        return v * l->factor;
+        return -exp(v) * l->factor;
     default:
-        return v;
+        return v * l->factor;
     }
 }
 
@@ -33,7 +34,7 @@ static bool read_run(const struct arch_layout *l, const struct st_tensor *t, int
                      f16 *dst, struct err *e)
 {
     double block[BLOCK];
-    if (l->transform == ARCH_KEEP)
+    if (l->transform == ARCH_KEEP && l->factor == 1)
         return st_read_f16(t, begin, n, dst, e);
     for (int64_t done = 0; done < n;) {
         int64_t count = n - done < BLOCK ? n - done : BLOCK;
@@ -101,10 +102,10 @@ static bool produce_layout(const struct mil_weight *w, int64_t begin, int64_t n,
 bool arch_find_run(const struct mil_weight *w, int64_t begin, int64_t n, struct arch_run *out)
 {
     const struct arch_layout *l = w->produce == produce_layout ? w->context : NULL;
-    if (!l || (l->transform != ARCH_KEEP && l->transform != ARCH_HALVE && l->transform != ARCH_SCALE))
+    if (!l || l->transform != ARCH_KEEP)
         return false;
     *out = find_run(l, begin, n);
-    out->factor = l->transform == ARCH_HALVE ? 0.5 : l->transform == ARCH_SCALE ? l->factor : 1.0;
+    out->factor = l->factor;
     return true;
 }
 
@@ -133,33 +134,71 @@ struct arch_layout arch_layout_of(const struct st_tensor *const *tensor, int64_t
                                 .columns = columns,
                                 .row_block = rows,
                                 .row_stride = columns,
-                                .column_block = columns};
+                                .column_block = columns,
+                                .factor = 1};
 }
 
-const struct mil_value *arch_vector(struct mil_model *out, const struct st_tensor *t, enum arch_transform how)
+const struct mil_value *arch_scaled_vector(struct mil_model *out, const struct st_tensor *t,
+                                           enum arch_transform how, double factor)
 {
     if (!t)
         return NULL;
     struct arch_layout l = arch_layout_of(&t, 1, t->n_elems);
     l.transform = how;
+    l.factor = factor;
     l.keep_fp16 = true;
     return arch_layout_weight(out, &l, 1, &t->n_elems);
 }
 
-const struct mil_value *arch_linear(struct mil_model *out, const struct st_tensor *t, enum arch_transform how)
+const struct mil_value *arch_vector(struct mil_model *out, const struct st_tensor *t, enum arch_transform how)
 {
+    return arch_scaled_vector(out, t, how, 1);
+}
+
+const struct mil_value *arch_linear(struct mil_model *out, const struct st_tensor *t, double factor)
+{
+    if (!t)
+        return NULL;
     int64_t dims[4] = {t->shape[0], t->shape[1], 1, 1};
     struct arch_layout l = arch_layout_of(&t, dims[0], dims[1]);
-    l.transform = how;
+    l.factor = factor;
     return arch_layout_weight(out, &l, 4, dims);
 }
 
-void arch_layer_values(struct mil_model *out, const struct st_tensor *const tensors[DECODER_TENSORS],
+double arch_stream_factor(const struct arch_model *m, const struct st_tensor *const tensors[DECODER_TENSORS],
+                          enum decoder_tensor t)
+{
+    double scale = m->settings.residual_scale;
+    switch (t) {
+    case DECODER_POST_ATTENTION_NORM:
+    case DECODER_POST_MLP_NORM:
+    case DECODER_PER_LAYER_NORM:
+        return scale;
+    case DECODER_O:
+    case DECODER_O_BIAS:
+    case DECODER_DOWN:
+    case DECODER_DOWN_BIAS: /* a norm behind them has the factor */
+        return tensors[DECODER_POST_MLP_NORM] ? 1 : scale;
+    case DECODER_PER_LAYER_GATE: /* reads the stream without a norm */
+        return 1 / scale;
+    default:
+        return 1;
+    }
+}
+
+void arch_layer_values(const struct arch_model *m, struct mil_model *out,
+                       const struct st_tensor *const tensors[DECODER_TENSORS],
                        const struct mil_value *values[DECODER_TENSORS])
 {
     for (int i = 0; i < DECODER_TENSORS; i++) {
+        double factor = arch_stream_factor(m, tensors, (enum decoder_tensor)i);
         bool is_linear = tensors[i] && tensors[i]->rank == 2;
-        values[i] =
-            is_linear ? arch_linear(out, tensors[i], ARCH_KEEP) : arch_vector(out, tensors[i], ARCH_KEEP);
+        values[i] = is_linear ? arch_linear(out, tensors[i], factor)
+                              : arch_scaled_vector(out, tensors[i], ARCH_KEEP, factor);
     }
+}
+
+double arch_stream_epsilon(const struct arch_model *m, double epsilon)
+{
+    return epsilon * m->settings.residual_scale * m->settings.residual_scale;
 }

@@ -91,12 +91,16 @@ int cmd_convert(struct cli *c, int argc, char **argv)
         {"--lut-ffn-mixed", CLI_STRING, &w.lut_ffn_mixed, "BITS",
          "with --lut-ffn: the next width for the most sensitive weights, BITS on average"},
         {"--calibration", CLI_TEXT, &w.calibration, "FILE",
-         "text (@FILE: token ids) for --lut-method feedback, and on which --lut-ffn-mixed measures widths"},
+         "text (@FILE: token ids) for --lut-method feedback, and on which --lut-ffn-mixed measures widths "
+         "and "
+         "--residual-scale the stream"},
         {"--calibration-tokens", CLI_INT, &w.calibration_tokens, "N", "tokens of it for feedback (16384)"},
         {"--quant-ffn", CLI_STRING, &w.quant[1], "KIND",
          "int8, int8,tensor or int4,B instead of a palette (not for the Neural Engine)"},
         {"--quant-head", CLI_STRING, &w.quant[2], "KIND", "the same for the LM head"},
         {"--quant-embeddings", CLI_STRING, &w.quant[0], "KIND", "the same for the embedding table"},
+        {"--residual-scale", CLI_STRING, &w.residual_scale, "N",
+         "of the residual stream, so that fp16 holds it: auto (measured), off, or a power of two like 0.25"},
         {"--anemll-rotate", CLI_FLAG, &w.anemll_rotate, NULL,
          "Gemma 3: caches and rotating functions as ANEMLL's runtimes want them above the window"},
         {"--exact-norms", CLI_FLAG, &w.exact_norms, NULL,

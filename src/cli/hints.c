@@ -18,6 +18,8 @@ const char *cli_hint_text(enum err_hint hint)
         return " (--lut-embeddings, --lut-ffn, --lut-head)";
     case HINT_CALIBRATION_IDS:
         return " (--calibration @FILE)";
+    case HINT_RESIDUAL_SCALE:
+        return "; milkit convert --residual-scale scales the residual stream";
     case HINT_NO_VERIFY:
         return " (--no-verify leaves this out)";
     case HINT_CHECK_LAYERS:

@@ -39,6 +39,7 @@ struct conversion {
     int n_parts, n_open;
     struct convert_selection only;
     const struct quant_choices *choices; /* NULL: one width a part */
+    struct arch_residual residual;
     struct out_folder *folder;
     struct convert_journal *journal;
     struct convert_peak peak;
@@ -565,6 +566,20 @@ static bool makes_chunks(const struct convert_selection *s)
     return any;
 }
 
+/* The head alone does not know of the stream's scale. */
+static bool scale_residual(struct conversion *c, struct err *e)
+{
+    const struct convert_options *o = c->options;
+    c->residual.scale = c->model->settings.residual_scale;
+    if (o->settings.residual_scale > 0 || !o->measure_residual ||
+        !(c->only.embeddings || c->only.meta || makes_chunks(&c->only)))
+        return true;
+    if (!o->measure_residual(o->residual_context, c->model, &c->residual, e))
+        return false;
+    c->model->settings.residual_scale = c->residual.scale;
+    return true;
+}
+
 static bool run(struct conversion *c, struct convert_report *report, struct err *e)
 {
     const struct convert_options *o = c->options;
@@ -587,6 +602,8 @@ static bool run(struct conversion *c, struct convert_report *report, struct err 
     warn_about_quantization(o);
     /* Measuring may take hours: what can be refused is refused before. */
     if (!o->chunks_auto && !check_selection(c, e))
+        return false;
+    if (!scale_residual(c, e))
         return false;
     if (o->choose && makes_chunks(&c->only) && !o->choose(o->choose_context, c->model, &c->choices, e))
         return false;
@@ -623,7 +640,8 @@ bool convert_run(const struct convert_options *o, struct convert_report *report,
     report->peak_anonymous = c.peak.anonymous;
     report->seconds = clock_seconds() - start;
     if (ok && o->report_path)
-        ok = convert_report_write(o, c.choices, report, c.parts, c.n_parts, pool_threads(c.pool), e) ||
+        ok = convert_report_write(o, c.choices, &c.residual, report, c.parts, c.n_parts, pool_threads(c.pool),
+                                  e) ||
              err_wrap(e, "%s is complete, but not its report", o->output);
     if (!ok)
         leave_work(&c, e);

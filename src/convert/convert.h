@@ -30,6 +30,11 @@ struct convert_options {
     /* Mixed widths in the layers: ffn is a palette of the narrow one, the mean of bits may reach this. 0: one
      * width. */
     double ffn_mean_bits;
+    /* Gives the scale of the residual stream, where the settings have none. Called once everything but space is checked. NULL:
+     * it has none. */
+    bool (*measure_residual)(void *context, const struct arch_model *m, struct arch_residual *out,
+                             struct err *e);
+    void *residual_context;
     /* With mixed widths: gives each weight's. Called once everything but space is checked, when chunks are made;
      * *out is the caller's and lives until convert_run ends. */
     bool (*choose)(void *context, struct arch_model *m, const struct quant_choices **out, struct err *e);

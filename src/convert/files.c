@@ -314,6 +314,7 @@ static void fill_meta(const struct convert_options *o, const struct arch_model *
             m->vocab_size / s->split_lm_head + (i < m->vocab_size % s->split_lm_head);
     meta->prefill_dynamic_slice = true;
     meta->prefill_last_token_output = true;
+    meta->residual_scale = s->residual_scale < 1 ? s->residual_scale : 0;
     meta->hidden_size = m->hidden_size;
     meta->num_layers = m->n_layers;
 }

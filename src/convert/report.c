@@ -193,9 +193,22 @@ static bool write_text(const char *path, bool replace, const struct buf *text, s
     return false;
 }
 
+static void put_residual(struct buf *b, const struct arch_residual *r)
+{
+    put_key(b, "residual");
+    buf_putc(b, '{');
+    put_number(b, "scale", r->scale);
+    if (r->n_tokens > 0) {
+        put_number(b, "largest", r->largest);
+        put_int(b, "layer", r->layer);
+        put_int(b, "tokens", r->n_tokens);
+    }
+    buf_putc(b, '}');
+}
+
 bool convert_report_write(const struct convert_options *o, const struct quant_choices *choices,
-                          const struct convert_report *r, const struct convert_part *parts, int n_parts,
-                          int n_threads, struct err *e)
+                          const struct arch_residual *residual, const struct convert_report *r,
+                          const struct convert_part *parts, int n_parts, int n_threads, struct err *e)
 {
     struct buf b;
     buf_init(&b, REPORT_BYTES_MAX);
@@ -213,6 +226,7 @@ bool convert_report_write(const struct convert_options *o, const struct quant_ch
     put_int(&b, "tensors_used", r->n_tensors_used);
     put_int(&b, "tensors_left_out", r->n_tensors_left_out);
     put_int(&b, "parts_resumed", r->n_resumed);
+    put_residual(&b, residual);
     if (choices)
         put_choices(&b, choices);
     put_key(&b, "parts");

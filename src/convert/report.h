@@ -10,7 +10,8 @@ char *convert_left_out(const struct arch_model *m);
 void convert_report_say(struct log *log, const struct convert_part *p);
 /* choices: NULL for one width a part */
 bool convert_report_write(const struct convert_options *o, const struct quant_choices *choices,
-                          const struct convert_report *r, const struct convert_part *parts, int n_parts,
-                          int n_threads, struct err *e) MUST_CHECK;
+                          const struct arch_residual *residual, const struct convert_report *r,
+                          const struct convert_part *parts, int n_parts, int n_threads,
+                          struct err *e) MUST_CHECK;
 
 #endif

@@ -59,6 +59,7 @@ bool convert_work_key(char key[17], const struct convert_options *o, const struc
     buf_printf(&b, "%lld %lld %d %d %d %d %s\n", (long long)s->context_length, (long long)s->batch_size,
                s->n_chunks, s->split_lm_head, s->gdn_chunk, (int)o->format, o->only ? o->only : "");
     buf_printf(&b, "exact %d %d %d\n", s->exact_norms, s->exact_topk, s->anemll_rotate);
+    buf_printf(&b, "residual %.17g\n", s->residual_scale);
     put_spec(&b, "embeddings", &o->embeddings);
     put_spec(&b, "ffn", &o->ffn);
     buf_printf(&b, "mixed %.17g\n", o->ffn_mean_bits);

@@ -320,6 +320,7 @@ bool engine_plan_new(struct engine_plan **out, const struct mil_model *m, const 
     c.plan->function = arena_strdup(c.arena, function);
     c.plan->stop = options ? options->stop : NULL;
     c.plan->precision = options ? options->precision : ENGINE_DEFAULT;
+    c.range = options ? options->range : NULL;
     c.float32_states = c.plan->precision == ENGINE_FP32 && !options->declared_states;
     c.plan->kernels = options && options->kernels ? options->kernels : kernel_select(&why);
     if (!c.plan->kernels) {
@@ -357,7 +358,7 @@ bool engine_plan_new(struct engine_plan **out, const struct mil_model *m, const 
         goto done;
     for (int i = 0; i < c.g.n_ops; i++) {
         int n = c.plan->n_steps;
-        if (!emit_op(&c, i) || !compile_take_steps(&c, 0) ||
+        if (!emit_op(&c, i) || !range_watch(&c, c.g.ops[i], n) || !compile_take_steps(&c, 0) ||
             !compile_take_memory(&c, c.plan->n_steps - n, sizeof(struct step)))
             goto done;
     }

@@ -19,6 +19,7 @@ struct compiler {
     const struct mil_value **consts; /* [n_vars]: compile-time value of a const op's output, else NULL */
     struct mil_known_ints *known;    /* by the graph's types */
     struct engine_budget *budget;
+    struct engine_range *range; /* NULL: nobody watches */
     bool float32_states;
     const struct engine_state_forms *state_forms;
     int n_matches;                      /* so far, by their numbers */
@@ -121,6 +122,9 @@ void set_output(struct compiler *c, const struct mil_op *op, int i, struct value
 void set_var(struct compiler *c, const struct mil_var *var, struct value v);
 void emit_copy(struct compiler *c, const struct value *from,
                const struct value *to); /* same dims; converts repr */
+
+/* range.c: steps that look at what the op's steps from `begin` on make, where somebody watches. */
+bool range_watch(struct compiler *c, const struct mil_op *op, int begin);
 
 /* op_*.c: emission of one op; false with c->e filled on error. The emitters are those that mil/ops.def names. */
 typedef bool (*emit_fn)(struct compiler *c, const struct mil_op *op);

@@ -54,7 +54,20 @@ struct engine_plan;
 /* The plan is about to be freed: others may have what it took, but for the states. */
 void engine_budget_give_back(struct engine_budget *b, const struct engine_plan *p);
 
+/* What was seen of values that programs declare fp16, in runs of plans that were made with it. May be shared by threads. Values
+ * inside of fused steps are not seen (op by op all are). */
+struct engine_range;
+struct engine_range_found {
+    double largest;                   /* finite magnitude; 0: nothing was seen */
+    char function[64], variable[128]; /* where */
+    int64_t n_beyond;                 /* numbers that fp16 does not hold, but for -inf (masks) */
+};
+struct engine_range *engine_range_new(void);
+void engine_range_free(struct engine_range *r); /* after the plans; accepts NULL */
+void engine_range_get(struct engine_range *r, struct engine_range_found *out);
+
 struct engine_options {
+    struct engine_range *range;    /* NULL: nobody watches; changes no result */
     const struct kernels *kernels; /* NULL: kernel_select */
     struct engine_limits limits;
     struct engine_budget *budget; /* instead of limits of the plan's own; may be NULL */

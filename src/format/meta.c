@@ -133,6 +133,7 @@ static const struct field fields[] = {
     INT64(local_attention_window, INFORMS, 0),
     INT64(local_cache_length, CALLS, 0),
     DOUBLE(final_logit_softcap, INFORMS),
+    DOUBLE(residual_scale, INFORMS),
     INT64(per_layer_inputs, INFORMS, 0),
     OWN("kv_shared_layers", read_kv_shared),
     INT64(sliding_window, CALLS, 0),

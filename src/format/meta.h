@@ -57,6 +57,7 @@ struct meta {
     struct meta_state *states;
     int64_t local_attention_window, local_cache_length, per_layer_inputs; /* 0: absent */
     double final_logit_softcap;                                           /* 0: absent */
+    double residual_scale; /* of the residual stream between the programs; 0: absent, 1 */
     int n_kv_shared_layers;
     struct meta_pair *kv_shared_layers;
     int64_t sliding_window; /* ANEMLL's own key; 0: absent */

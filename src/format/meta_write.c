@@ -126,6 +126,15 @@ static void put_int(struct buf *b, const char *key, int64_t value)
         buf_printf(b, PARAMETER "%s: %lld\n", key, (long long)value);
 }
 
+static void put_number(struct buf *b, const char *key, double value)
+{
+    if (value == 0)
+        return;
+    buf_printf(b, PARAMETER "%s: ", key);
+    yaml_put_number(b, value);
+    buf_putc(b, '\n');
+}
+
 static void put_flag(struct buf *b, const char *key, bool value)
 {
     if (value)
@@ -229,11 +238,8 @@ static void put_extensions(struct buf *b, const struct meta *m)
     put_moe(b, m);
     put_int(b, "local_attention_window", m->local_attention_window);
     put_int(b, "local_cache_length", m->local_cache_length);
-    if (m->final_logit_softcap != 0.0) {
-        buf_puts(b, PARAMETER "final_logit_softcap: ");
-        yaml_put_number(b, m->final_logit_softcap);
-        buf_putc(b, '\n');
-    }
+    put_number(b, "final_logit_softcap", m->final_logit_softcap);
+    put_number(b, "residual_scale", m->residual_scale);
     put_int(b, "per_layer_inputs", m->per_layer_inputs);
     if (m->n_kv_shared_layers > 0) {
         buf_puts(b, PARAMETER "kv_shared_layers: {");

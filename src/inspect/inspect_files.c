@@ -251,6 +251,8 @@ bool inspect_meta(cJSON *o, const char *path, struct err *e)
     add_positive(o, "moe_experts_per_token", m->moe_experts_per_token);
     add_positive(o, "local_attention_window", m->local_attention_window);
     add_positive(o, "local_cache_length", m->local_cache_length);
+    if (m->residual_scale > 0)
+        cJSON_AddNumberToObject(o, "residual_scale", m->residual_scale);
     add_states(o, m);
     if (m->n_unknown_keys > 0)
         cJSON_AddItemToObject(

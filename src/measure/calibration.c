@@ -53,12 +53,28 @@ static bool encode_text(const struct calibration *c, const char *checkpoint, str
     return ok;
 }
 
-bool calibration_read(const struct calibration *c, const char *checkpoint, struct ids *ids, struct err *e)
+static bool read_once(struct calibration *c, const char *checkpoint, struct err *e)
 {
     const char *from = c->from;
     bool is_ids = from && from[0] == '@';
-    if (!(is_ids ? c->read_ids(from, &ids->p, &ids->n, e) : encode_text(c, checkpoint, ids, e)))
+    if (c->ids.n > 0)
+        return true;
+    if (!(is_ids ? c->read_ids(from, &c->ids.p, &c->ids.n, e) : encode_text(c, checkpoint, &c->ids, e)))
         return false;
-    return ids->n >= 2 || err_set(e, ERR_FORMAT, "%s: expected a text of some words, found %zu token%s",
-                                  from ? from : "the calibration text", ids->n, ids->n == 1 ? "" : "s");
+    return c->ids.n >= 2 || err_set(e, ERR_FORMAT, "%s: expected a text of some words, found %zu token%s",
+                                    from ? from : "the calibration text", c->ids.n, c->ids.n == 1 ? "" : "s");
+}
+
+bool calibration_read(struct calibration *c, const char *checkpoint, struct ids *ids, struct err *e)
+{
+    if (!read_once(c, checkpoint, e))
+        return false;
+    for (size_t i = 0; i < c->ids.n; i++)
+        ids_push(ids, c->ids.p[i]);
+    return true;
+}
+
+void calibration_fini(struct calibration *c)
+{
+    ids_free(&c->ids);
 }

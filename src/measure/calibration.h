@@ -9,11 +9,13 @@ struct calibration {
     /* How the two kinds are read, into heap memory; needed with `from`. */
     bool (*read_text)(const char *from, char **text, size_t *bytes, size_t max_bytes, struct err *e);
     bool (*read_ids)(const char *from, int32_t **ids, size_t *n, struct err *e);
+    struct ids ids; /* once read: stdin is there once, and several measurements may want it */
 };
 
-/* The ids of the text, by the checkpoint's tokenizer, which ids don't need. ERR_FORMAT for fewer than two. */
-bool calibration_read(const struct calibration *c, const char *checkpoint, struct ids *ids,
+/* Appends the ids of the text, by the checkpoint's tokenizer, which ids don't need. ERR_FORMAT for fewer than two. */
+bool calibration_read(struct calibration *c, const char *checkpoint, struct ids *ids,
                       struct err *e) MUST_CHECK;
+void calibration_fini(struct calibration *c);
 
 /* About 300 words of several kinds of text. */
 extern const char calibration_text[];

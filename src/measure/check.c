@@ -170,6 +170,18 @@ static bool find_forms(struct check *k, struct err *e)
                    (long long)k->other_model->vocab_size);
 }
 
+/* Float32 hides here what a device makes infinite. */
+static void say_range(struct check *k)
+{
+    const struct backend_range *r = &k->range;
+    model_range(k->model, &k->range);
+    if (r->n_beyond > 0)
+        log_warn_hint(k->log, HINT_RESIDUAL_SCALE,
+                      "%s: %lld values leave the range of fp16, which the package declares: on a device they "
+                      "are infinite (function %s, %s reaches %.0f, fp16 ends at 65504)",
+                      k->model->package->path, (long long)r->n_beyond, r->function, r->variable, r->largest);
+}
+
 bool check_compare(struct check *k, struct err *e)
 {
     struct reference_session *r = NULL;
@@ -180,6 +192,8 @@ bool check_compare(struct check *k, struct err *e)
               check_layers_new(&k->layers, k->model, k->reference, e) && compare(k, r, sessions, e);
     for (int i = 0; ok && i < k->n_sides; i++)
         summarize(k, &k->sides[i]);
+    if (ok)
+        say_range(k);
     reference_session_free(r);
     session_free(sessions[0]);
     session_free(sessions[1]);

@@ -46,6 +46,7 @@ struct check {
     /* Found. */
     struct check_side sides[2]; /* [n_sides] */
     int n_sides;
+    struct backend_range range;  /* of values that fp16 has to hold */
     int64_t n_positions, n_same; /* n_same: where the logits of both forms have the same bits */
     struct check_layers *layers;
 };

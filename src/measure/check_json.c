@@ -179,7 +179,13 @@ static bool put_json_compared(struct buf *b, const struct check_json *o, struct 
         put_json_summary(b, k, &k->sides[1].summary);
         buf_putc(b, '}');
     }
-    buf_puts(b, ",\n ");
+    buf_puts(b, ",\n \"range\": {");
+    PUT_NUMBER(b, "largest", k->range.largest);
+    buf_puts(b, "\"function\": ");
+    json_put_string(b, k->range.function, strlen(k->range.function));
+    buf_puts(b, ", \"variable\": ");
+    json_put_string(b, k->range.variable, strlen(k->range.variable));
+    buf_printf(b, ", \"beyond_fp16\": %lld},\n ", (long long)k->range.n_beyond);
     put_json_limits(b, &k->limits);
     if (o->with_layers)
         put_layers(check_layers_found(k->layers), b);

@@ -12,6 +12,7 @@ struct check_layers {
     struct check_layers_found found;
     float *rows; /* [n_layers + 2, capacity, hidden]: the reference's for positions from begin on */
     int64_t begin, n_rows, capacity;
+    double stream_factor; /* of the package's rows, for the checkpoint's: its stream may be scaled */
     /* of a feed in progress */
     struct reference_session *r;
     const int32_t *tokens; /* that of position `first` comes first */
@@ -89,10 +90,12 @@ static void compare_row(struct check_layers *l, int64_t layer, int64_t at, const
     const float *want = l->rows + ((layer + 1) * l->capacity + at) * h, *want_before = want - l->capacity * h;
     struct check_layer *t = &l->found.layers[layer + 1];
     struct sums s = {.is_finite = true}, added = {.is_finite = true};
+    double factor = layer < l->found.n_layers ? l->stream_factor : 1; /* the final norm undoes the scale */
     for (int64_t i = 0; i < h; i++) {
-        sums_add(&s, (double)want[i], (double)row[i]);
+        sums_add(&s, (double)want[i], (double)row[i] * factor);
         if (before)
-            sums_add(&added, (double)want[i] - (double)want_before[i], (double)row[i] - (double)before[i]);
+            sums_add(&added, (double)want[i] - (double)want_before[i],
+                     ((double)row[i] - (double)before[i]) * factor);
     }
     if (!s.is_finite) {
         t->n_not_finite++;
@@ -327,6 +330,7 @@ bool check_layers_new(struct check_layers **out, const struct model *m, struct r
     if (m->is_monolithic)
         return err_set(e, ERR_UNSUPPORTED, "%s is one model from token ids to logits, which shows no layers",
                        m->package->path);
+    l->stream_factor = m->package->meta->residual_scale > 0 ? 1 / m->package->meta->residual_scale : 1;
     l->model = m;
     l->reference = r;
     l->found.n_layers = r->n_layers;

@@ -196,7 +196,7 @@ bool guide_begin(void *context, const struct arch_model *m, struct err *e)
     size_t n_max = (size_t)(g->n_tokens > 0 ? g->n_tokens : GUIDE_TOKENS), n_text = GUIDE_TEXT_TOKENS;
     g->state = s;
     s->layer = s->last_gram = -1;
-    if (!calibration_read(&g->calibration, m->checkpoint, &s->ids, e) ||
+    if (!calibration_read(g->calibration, m->checkpoint, &s->ids, e) ||
         !reference_open(&s->reference, m->checkpoint, &options, e) || !pool_new(&s->pool, g->n_threads, e))
         return false;
     if (s->ids.n > n_max)

@@ -17,7 +17,7 @@
 #define GUIDE_TOKENS_FEW 2048
 
 struct guide {
-    struct calibration calibration;
+    struct calibration *calibration;
     int64_t n_tokens; /* at most; 0: GUIDE_TOKENS */
     int n_threads;    /* 0: all */
     struct log *log;

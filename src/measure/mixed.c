@@ -246,7 +246,7 @@ static bool list_chunk(struct measurement *x, struct arch_model *m, int i_chunk,
 static bool read_tokens(struct measurement *x, const struct arch_model *m, struct err *e)
 {
     size_t n_max = MIXED_TOKENS_MAX;
-    if (!calibration_read(&x->mixed->calibration, m->checkpoint, &x->ids, e))
+    if (!calibration_read(x->mixed->calibration, m->checkpoint, &x->ids, e))
         return false;
     if (n_max > (size_t)x->reference->max_positions)
         n_max = (size_t)x->reference->max_positions;

@@ -15,7 +15,7 @@
 #define MIXED_TOKENS_MAX 512
 
 struct mixed {
-    struct calibration calibration;
+    struct calibration *calibration;
     struct quant_spec spec; /* of the narrow width */
     double mean_bits;       /* allowed */
     int n_threads;          /* 0: all */

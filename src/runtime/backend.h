@@ -25,7 +25,15 @@ struct buf;
 
 struct backend_options {
     enum model_precision precision;
+    bool watch_range;        /* package_range is wanted */
     const struct stop *stop; /* asked while functions are made; may be NULL, outlives the package */
+};
+
+/* Of values that a package's programs declare fp16. */
+struct backend_range {
+    double largest;                   /* finite magnitude; 0: nothing was seen */
+    char function[64], variable[128]; /* where */
+    int64_t n_beyond;                 /* numbers that fp16 does not hold, but for -inf (masks) */
 };
 
 /* What the functions of one package share. */
@@ -103,6 +111,8 @@ struct backend {
 
     bool (*open)(struct backend_package **out, const struct backend_options *o, struct err *e) MUST_CHECK;
     void (*close)(struct backend_package *p); /* accepts NULL */
+    /* What was seen in all runs so far, of a package opened with watch_range; NULL where a backend can't tell. */
+    void (*package_range)(const struct backend_package *p, struct backend_range *out);
     /* Every file of the package, before a function of one of them is made: how a state is held can depend on all that
      * is done with it, and what the functions may cost together on all of them. Without any a function stands for itself. */
     void (*add_program)(struct backend_package *p, const struct mil_model *m);

@@ -9,6 +9,7 @@ struct shared {
     const struct kernels *kernels;
     struct engine_state_forms *forms; /* NULL until a program is added */
     struct engine_budget *budget;     /* of the programs that were added */
+    struct engine_range *range;       /* NULL: nobody watches */
     struct backend_options options;
 };
 
@@ -55,6 +56,7 @@ static void close_package(struct backend_package *p)
         return;
     engine_state_forms_free(((struct shared *)p)->forms);
     engine_budget_free(((struct shared *)p)->budget);
+    engine_range_free(((struct shared *)p)->range);
     free(p);
 }
 
@@ -73,8 +75,20 @@ static bool open_package(struct backend_package **out, const struct backend_opti
     p->kernels = kernels;
     p->options = *o;
     p->budget = engine_budget_new(limits);
+    p->range = o->watch_range ? engine_range_new() : NULL;
     *out = &p->base;
     return true;
+}
+
+static void package_range(const struct backend_package *base, struct backend_range *out)
+{
+    struct engine_range_found found = {0};
+    const struct shared *p = (const struct shared *)base;
+    if (p->range)
+        engine_range_get(p->range, &found);
+    *out = (struct backend_range){.largest = found.largest, .n_beyond = found.n_beyond};
+    memcpy(out->function, found.function, sizeof out->function);
+    memcpy(out->variable, found.variable, sizeof out->variable);
 }
 
 static void add_program(struct backend_package *base, const struct mil_model *m)
@@ -129,7 +143,8 @@ static bool function_open(struct backend_function **out, struct backend_package 
     static const enum engine_precision precisions[] = {
         [PRECISION_DEFAULT] = ENGINE_DEFAULT, [PRECISION_FP32] = ENGINE_FP32, [PRECISION_FP16] = ENGINE_FP16};
     const struct shared *p = (const struct shared *)base;
-    const struct engine_options options = {.kernels = p->kernels,
+    const struct engine_options options = {.range = p->range,
+                                           .kernels = p->kernels,
                                            .stop = p->options.stop,
                                            .precision = precisions[p->options.precision],
                                            .state_forms = p->forms,
@@ -359,6 +374,7 @@ const struct backend backend_engine = {.name = "engine",
                                        .reads_programs = true,
                                        .open = open_package,
                                        .close = close_package,
+                                       .package_range = package_range,
                                        .add_program = add_program,
                                        .state_is_recurrent = state_is_recurrent,
                                        .function_open = function_open,

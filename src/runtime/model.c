@@ -153,6 +153,13 @@ static bool open_embeddings(struct model *m, struct err *e)
            check_output(batch, path, PORT_PER_LAYER_INPUTS, m->batch_size, m->per_layer_width, e);
 }
 
+void model_range(const struct model *m, struct backend_range *out)
+{
+    *out = (struct backend_range){0};
+    if (m->backend->package_range)
+        m->backend->package_range(m->shared, out);
+}
+
 bool model_is_full_cache(const struct model *m, int rank, const int64_t *dims)
 {
     return rank == 4 && dims[2] >= m->mask_length;
@@ -483,7 +490,8 @@ bool model_open(struct model **out, const char *path, const struct model_options
     m->precision = options->precision;
     m->stop =
         (struct stop){.flag = options->log ? options->log->cancel : NULL, .deadline = options->deadline};
-    const struct backend_options shared = {.precision = m->precision, .stop = &m->stop};
+    const struct backend_options shared = {
+        .precision = m->precision, .watch_range = options->watch_layers, .stop = &m->stop};
     m->pool = options->pool;
     m->owns_pool = !m->pool;
     if ((!m->backend && !backend_find(&m->backend, NULL, e)) || !m->backend->open(&m->shared, &shared, e) ||

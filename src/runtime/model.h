@@ -14,7 +14,8 @@ struct model_options {
     struct pool *pool; /* to use, and which outlives the model; NULL: one of its own, of n_threads */
     enum model_precision precision;
     const struct backend *backend; /* NULL: the first one that there is */
-    /* The chunks also return what each layer leaves, for session_watch. Changes no result. */
+    /* The chunks also return what each layer leaves, for session_watch, and how large values get is watched, for model_range.
+     * Changes no result. */
     bool watch_layers;
     double
         deadline; /* of clock_seconds: opening and running stop then, as for the log's cancel flag; 0: none */
@@ -88,6 +89,8 @@ struct model {
 bool model_open(struct model **out, const char *path, const struct model_options *options,
                 struct err *e) MUST_CHECK;
 void model_close(struct model *m); /* accepts NULL */
+/* What was seen so far of values that the programs declare fp16; zeros where nobody watched. */
+void model_range(const struct model *m, struct backend_range *out);
 /* A cache [.., .., context or more, ..] whose rows stay what they are when later positions are written. */
 bool model_is_full_cache(const struct model *m, int rank, const int64_t *dims);
 /* ERR_UNSUPPORTED, with the reason, for packages whose heads give only the best token. what: "sampling". */

@@ -37,7 +37,7 @@ awk -v k="$(kl kmeans)" -v f="$(kl feedback)" 'BEGIN { exit !(k > 0 && f > 0 && 
 
 # the text of the program, and what can't be
 make_package "$tiny" own $options --lut-ffn 4,8 --lut-method feedback --calibration-tokens 200
-expect 2 "--calibration" "$MILKIT" convert "$tiny" -o x --lut-ffn 4 --calibration text.txt
+expect 2 "--calibration" "$MILKIT" convert "$tiny" -o x --lut-ffn 4 --calibration text.txt --residual-scale off
 expect 2 "kmeans, exact or feedback" "$MILKIT" convert "$tiny" -o x --lut-ffn 4 --lut-method best
 expect 2 "--calibration-tokens" "$MILKIT" convert "$tiny" -o x --lut-ffn 4 --lut-method feedback --calibration-tokens 0
 echo 1 >one.ids
