@@ -1,36 +1,6 @@
-/* Ops that walk lines along one axis: cumsum, topk, gather_along_axis, one_hot. */
+/* Ops that walk lines along one axis: cumsum, gather_along_axis, one_hot. */
 #include <string.h>
-#include "engine/compiler.h"
-
-struct lines {
-    int rank;                                             /* of the other axes */
-    int64_t dims[MIL_RANK_MAX], strides[3][MIL_RANK_MAX]; /* of x and two more values */
-    int64_t n, step[3], n_lines;
-};
-
-/* v[1] and v[2] may be NULL. All have the dims of v[0] beside the axis. */
-static struct lines lines_of(int axis, const struct value *const v[3])
-{
-    struct lines lines = {.n_lines = 1}, *p = &lines;
-    p->n = v[0]->dims[axis];
-    for (int i = 0; i < v[0]->rank; i++) {
-        if (i == axis)
-            continue;
-        p->dims[p->rank] = v[0]->dims[i];
-        for (int k = 0; k < 3; k++)
-            p->strides[k][p->rank] = v[k] ? v[k]->strides[i] : 0;
-        p->rank++;
-        p->n_lines *= v[0]->dims[i];
-    }
-    for (int k = 0; k < 3; k++)
-        p->step[k] = v[k] ? v[k]->strides[axis] : 0;
-    return lines;
-}
-
-static void line_offsets(const struct lines *p, int64_t line, int64_t at[3])
-{
-    walk_offsets(p->rank, p->dims, 3, p->strides, line, at);
-}
+#include "engine/lines.h"
 
 /* ---- cumsum ---- */
 
@@ -51,7 +21,7 @@ static void run_cumsum(const struct step *s, struct engine_run *r, int i_thread,
     for (int64_t line = begin; line < end; line++) {
         double sum = 0;
         uint32_t whole = 0;
-        line_offsets(p, line, at);
+        lines_offsets(p, line, at);
         for (int64_t i = 0; i < p->n; i++) {
             int64_t k = q->reverse ? p->n - 1 - i : i, from = at[0] + k * p->step[0],
                     to = at[1] + k * p->step[1];
@@ -86,86 +56,6 @@ bool emit_cumsum(struct compiler *c, const struct mil_op *op)
     return emit_step(c, op, "cumsum", run_cumsum, p, &x, 1, y);
 }
 
-/* ---- topk ---- */
-
-struct topk {
-    struct lines lines; /* x, values, indices */
-    int64_t k;
-    bool ascending;
-};
-
-/* Does (a, i) stand before (b, k) in the order asked for? Equal values by index, NaN last. */
-static bool stands_before(const struct topk *p, double a, int64_t i, double b, int64_t k)
-{
-    if (a != a || b != b)
-        return a == a || (b != b && i < k);
-    if (a != b)
-        return p->ascending ? a < b : a > b;
-    return i < k;
-}
-
-/* The k first of each line, one after another: k passes, as k is small. */
-static void run_topk(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
-{
-    const struct topk *q = s->params;
-    const struct lines *p = &q->lines;
-    const int32_t *x = value_pointer(r, &s->in[0]);
-    int32_t *values = value_pointer(r, &s->out[0]), *indices = value_pointer(r, &s->out[1]);
-    bool is_float = s->in[0].repr == REPR_F32;
-    int64_t begin, end, at[3];
-    pool_split(p->n_lines, 1, i_thread, n_threads, &begin, &end);
-    for (int64_t line = begin; line < end; line++) {
-        int64_t last = -1;
-        double last_value = 0;
-        line_offsets(p, line, at);
-        for (int64_t place = 0; place < q->k; place++) {
-            int64_t best = -1;
-            double best_value = 0;
-            for (int64_t i = 0; i < p->n && !run_stops(r, i); i++) {
-                int64_t from = at[0] + i * p->step[0];
-                double v = is_float ? ((const float *)x)[from] : x[from];
-                if ((last < 0 || stands_before(q, last_value, last, v, i)) &&
-                    (best < 0 || stands_before(q, v, i, best_value, best))) {
-                    best = i;
-                    best_value = v;
-                }
-            }
-            if (best < 0) /* stopped */
-                return;
-            last = best;
-            last_value = best_value;
-            values[at[1] + place * p->step[1]] = x[at[0] + best * p->step[0]];
-            indices[at[2] + place * p->step[2]] = (int32_t)best;
-        }
-    }
-}
-
-bool emit_topk(struct compiler *c, const struct mil_op *op)
-{
-    const struct mil_type *t = var_type(c, op->outputs[0]);
-    struct value x;
-    int axis;
-    bool ascending;
-    if (!operand_f32(c, op, "x", &x) || !arg_axis(c, op, -1, x.rank, &axis) ||
-        !arg_bool(c, op, "ascending", false, &ascending))
-        return false;
-    if (t->rank != x.rank || t->dims[axis] > x.dims[axis] || t->dims[axis] > 1024)
-        return compile_fail(c, ERR_UNSUPPORTED, "k: expected at most 1024 of %lld", (long long)x.dims[axis]);
-    struct value y = value_new(c, x.repr, t->rank, t->dims), i = value_new(c, REPR_I32, t->rank, t->dims);
-    struct topk *p = ARENA_NEW(c->arena, struct topk);
-    p->lines = lines_of(axis, (const struct value *const[3]){&x, &y, &i});
-    p->k = t->dims[axis];
-    p->ascending = ascending;
-    struct step *s = step_make(c, "topk", run_topk, p, &x, 1, y);
-    s->work = (double)value_elems(&x) * (double)p->k;
-    s->serial = value_elems(&x) < 4096;
-    step_out(c, s, i);
-    set_output(c, op, 0, y);
-    if (op->n_outputs > 1)
-        set_output(c, op, 1, i);
-    return true;
-}
-
 /* ---- gather_along_axis: out[.., i, ..] = x[.., indices[.., i, ..], ..] ---- */
 
 struct gather_along {
@@ -182,7 +72,7 @@ static void run_gather_along(const struct step *s, struct engine_run *r, int i_t
     int64_t begin, end, at[3];
     pool_split(p->n_lines, 1, i_thread, n_threads, &begin, &end);
     for (int64_t line = begin; line < end; line++) {
-        line_offsets(p, line, at);
+        lines_offsets(p, line, at);
         for (int64_t i = 0; i < p->n; i++) {
             int64_t index = indices[at[0] + i * p->step[0]];
             if (index < 0)
@@ -233,7 +123,7 @@ static void run_one_hot(const struct step *s, struct engine_run *r, int i_thread
     int64_t begin, end, at[3];
     pool_split(p->n_lines, 1, i_thread, n_threads, &begin, &end);
     for (int64_t line = begin; line < end; line++) {
-        line_offsets(p, line, at);
+        lines_offsets(p, line, at);
         for (int64_t i = 0; i < p->n; i++)
             y[at[0] + i * p->step[0]] = indices[at[1]] == i ? q->on : q->off;
     }

@@ -8,9 +8,24 @@ bool infer_rule_DECLARED(struct infer *in)
     return true;
 }
 
+/* x [steps, batch, inputs], initial_h [batch, hidden]: the outputs of all steps or of the last, then each last state. */
 bool infer_rule_RNN(struct infer *in)
 {
-    return infer_rule_DECLARED(in);
+    const struct mil_type *x, *h;
+    int64_t dims[3];
+    if (!infer_tensor(in, "x", &x) || !infer_tensor(in, "initial_h", &h))
+        return false;
+    if (x->rank != 3 || h->rank != 2)
+        return infer_fail(in, "needs x of rank 3 and initial_h of rank 2, found %d and %d", x->rank, h->rank);
+    dims[0] = infer_bool(in, "output_sequence", false) ? x->dims[0] : 1;
+    dims[1] = x->dims[1];
+    dims[2] = h->dims[1];
+    if (!infer_out(in, 0, x->dtype, 3, dims))
+        return false;
+    for (int i = 1; i < in->op->n_outputs; i++)
+        if (!infer_out(in, i, x->dtype, 2, dims + 1))
+            return false;
+    return true;
 }
 
 bool infer_rule_CONST(struct infer *in)

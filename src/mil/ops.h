@@ -78,7 +78,17 @@
     X(CONSTEXPR_LUT_SPARSE, "mask, and lut's dtype for its set elements")                                    \
     X(CONSTEXPR_BLOCK_SPARSE, "mask, and scale's dtype for its set elements")                                \
     X(UPSAMPLE, "spatial axes scaled by constant factors")                                                   \
-    X(RNN, "recurrent layers: results as declared")
+    X(CROP, "the last two axes less what is cut")                                                            \
+    X(RESIZE, "the last axes of the sizes that are given")                                                   \
+    X(CROP_RESIZE, "boxes, channels and a size; of roi with the images of each box")                         \
+    X(AFFINE, "x with the size that is given")                                                               \
+    X(RESAMPLE, "x with the size of coordinates")                                                            \
+    X(SPACE_TO_BATCH, "spatial blocks to the batch")                                                         \
+    X(BATCH_TO_SPACE, "the batch to spatial blocks")                                                         \
+    X(SUPPRESSION, "max_boxes boxes, scores and indices of each image, and their number")                    \
+    X(RANDOM, "shape given by shape, dtype of the parameters")                                               \
+    X(RANDOM_CATEGORICAL, "x with size samples on its last axis")                                            \
+    X(RNN, "recurrent layers: the outputs of all steps or the last, and the last states")
 
 enum mil_rule {
 #define MIL_RULE_ENUM(name, doc) MIL_RULE_##name,
