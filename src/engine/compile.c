@@ -91,7 +91,7 @@ static bool emit_op(struct compiler *c, int i)
     if (node->absorbed)
         return true;
     emit_fn emit = op_emitter(op);
-    if (emit == emit_none || emit == emit_constant)
+    if (emit == emit_none || emit == emit_one_by_one || emit == emit_constant)
         return emit(c, op);
     bool is_empty = false;
     if (!results_are_known(c, op, &is_empty))

@@ -132,7 +132,7 @@ typedef bool (*emit_fn)(struct compiler *c, const struct mil_op *op);
     bool emit_##emitter(struct compiler *c, const struct mil_op *op);
 #include "mil/ops.def"
 #undef MIL_OP
-/* op_table.c: the op's emitter; emit_none for an op that the engine does not run. */
+/* op_table.c: the op's emitter; emit_none for an op that the engine does not run, emit_one_by_one for one that no plan can hold. */
 emit_fn op_emitter(const struct mil_op *op);
 /* op_quantized.c: the constexpr op that makes v, or NULL; its value expanded (a constant of the plan); or
  * packed for fixed-point products of [n_out, n_in], NULL when its form does not allow that (not an error) */

@@ -360,48 +360,86 @@ struct conv {
     bool has_bias;
 };
 
+/* First and last (behind) output place along axis d whose input lies inside for kernel element k. */
+static void conv_range(const struct conv *p, int d, int64_t k, int64_t *first, int64_t *last)
+{
+    int64_t shift = k * p->dilation[d] - p->pad[d], stride = p->stride[d];
+    *first = shift >= 0 ? 0 : (-shift + stride - 1) / stride;
+    *last = p->in[d] - shift > 0 ? (p->in[d] - shift + stride - 1) / stride : 0;
+    if (*last > p->out[d])
+        *last = p->out[d];
+}
+
+/* One output plane [out[0], out[1], out[2]], rows of the innermost axis at a time: each element's products are added input by input, tap by
+ * tap, whatever the order of the rows. */
+static void conv_plane(const struct conv *p, const struct engine_run *r, float *y, const int64_t *y_strides,
+                       const float *x, const int64_t *x_strides, int64_t channel_stride, const float *w,
+                       const int64_t *w_strides, int64_t input_stride)
+{
+    int inner = p->n_spatial - 1;
+    int64_t n_taps = dims_product(p->kernel, p->n_spatial);
+    for (int64_t i = 0; i < p->in_group && !run_stops(r, i * n_taps); i++) {
+        for (int64_t tap = 0; tap < n_taps; tap++) {
+            int64_t at[3] = {0}, first[3] = {0}, last[3] = {1, 1, 1}, left = tap, w_at = i * input_stride,
+                    x_at = i * channel_stride, y_at = 0;
+            for (int d = inner; d >= 0; d--) {
+                at[d] = left % p->kernel[d];
+                left /= p->kernel[d];
+                w_at += at[d] * w_strides[d];
+                x_at += (at[d] * p->dilation[d] - p->pad[d]) * x_strides[d];
+                conv_range(p, d, at[d], &first[d], &last[d]);
+            }
+            const float factor = w[w_at];
+            int64_t n = last[inner] - first[inner], x_step = x_strides[inner] * p->stride[inner],
+                    y_step = y_strides[inner];
+            x_at += first[inner] * x_step;
+            y_at += first[inner] * y_step;
+            /* The outer axes, of which there are none to two. */
+            int64_t n_outer[2] = {inner > 0 ? last[0] : 1, inner > 1 ? last[1] : 1};
+            for (int64_t a = inner > 0 ? first[0] : 0; a < n_outer[0]; a++) {
+                for (int64_t b = inner > 1 ? first[1] : 0; b < n_outer[1]; b++) {
+                    int64_t to = y_at, from = x_at;
+                    if (inner > 0) {
+                        to += a * y_strides[0];
+                        from += a * p->stride[0] * x_strides[0];
+                    }
+                    if (inner > 1) {
+                        to += b * y_strides[1];
+                        from += b * p->stride[1] * x_strides[1];
+                    }
+                    if (x_step == 1 && y_step == 1) {
+                        float *row = y + to;
+                        const float *source = x + from;
+                        for (int64_t k = 0; k < n; k++)
+                            row[k] += source[k] * factor;
+                    } else {
+                        for (int64_t k = 0; k < n; k++)
+                            y[to + k * y_step] += x[from + k * x_step] * factor;
+                    }
+                }
+            }
+        }
+    }
+}
+
 static void run_conv(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
 {
     const struct conv *p = s->params;
     const float *x = value_pointer(r, &s->in[0]), *w = value_pointer(r, &s->in[1]);
     const float *bias = p->has_bias ? value_pointer(r, &s->in[2]) : NULL;
-    float *y = value_pointer(r, &s->out[0]);
-    int64_t n_out = p->groups * p->out_group, n_places = 1, n_taps = 1, begin, end;
-    for (int d = 0; d < p->n_spatial; d++) {
-        n_places *= p->out[d];
-        n_taps *= p->kernel[d];
-    }
+    float *y = value_pointer(r, &s->out[0]); /* dense */
+    int64_t n_out = p->groups * p->out_group, n_places = dims_product(p->out, p->n_spatial), begin, end;
+    const int64_t *x_strides = s->in[0].strides, *w_strides = s->in[1].strides;
     pool_split(p->batch * n_out, 1, i_thread, n_threads, &begin, &end);
     for (int64_t item = begin; item < end; item++) {
         int64_t n = item / n_out, o = item % n_out, group = o / p->out_group;
-        for (int64_t place = 0; place < n_places; place++) {
-            int64_t at[3] = {0}, y_at = n * s->out[0].strides[0] + o * s->out[0].strides[1], rest = place;
-            float sum = 0;
-            for (int d = p->n_spatial - 1; d >= 0; d--) {
-                at[d] = rest % p->out[d];
-                rest /= p->out[d];
-                y_at += at[d] * s->out[0].strides[2 + d];
-            }
-            for (int64_t i = 0; i < p->in_group && !run_stops(r, i * n_taps); i++) {
-                for (int64_t tap = 0; tap < n_taps; tap++) {
-                    int64_t left = tap;
-                    int64_t x_at = n * s->in[0].strides[0] + (group * p->in_group + i) * s->in[0].strides[1];
-                    int64_t w_at = o * s->in[1].strides[0] + i * s->in[1].strides[1];
-                    bool inside = true;
-                    for (int d = p->n_spatial - 1; d >= 0; d--) {
-                        int64_t k = left % p->kernel[d],
-                                pos = at[d] * p->stride[d] + k * p->dilation[d] - p->pad[d];
-                        left /= p->kernel[d];
-                        inside = inside && pos >= 0 && pos < p->in[d];
-                        x_at += pos * s->in[0].strides[2 + d];
-                        w_at += k * s->in[1].strides[2 + d];
-                    }
-                    if (inside)
-                        sum += x[x_at] * w[w_at];
-                }
-            }
-            y[y_at] = bias ? sum + bias[o * s->in[2].strides[0]] : sum;
-        }
+        float *plane = y + item * n_places;
+        memset(plane, 0, (size_t)n_places * sizeof *plane);
+        conv_plane(p, r, plane, s->out[0].strides + 2,
+                   x + n * x_strides[0] + group * p->in_group * x_strides[1], x_strides + 2, x_strides[1],
+                   w + o * w_strides[0], w_strides + 2, w_strides[1]);
+        for (int64_t place = 0; bias && place < n_places; place++)
+            plane[place] += bias[o * s->in[2].strides[0]];
     }
 }
 

@@ -44,6 +44,20 @@ static void run_matmul(const struct step *s, struct engine_run *r, int i_thread,
     }
 }
 
+/* An axis of one element at place `axis`. */
+static void insert_axis(struct value *v, int axis)
+{
+    if (v->rank == MIL_RANK_MAX)
+        return;
+    for (int i = v->rank; i > axis; i--) {
+        v->dims[i] = v->dims[i - 1];
+        v->strides[i] = v->strides[i - 1];
+    }
+    v->dims[axis] = 1;
+    v->strides[axis] = 1;
+    v->rank++;
+}
+
 bool emit_matmul(struct compiler *c, const struct mil_op *op)
 {
     const struct mil_type *t = var_type(c, op->outputs[0]);
@@ -56,37 +70,50 @@ bool emit_matmul(struct compiler *c, const struct mil_op *op)
         return false;
     if (x.repr != REPR_F32 || w.repr != REPR_F32)
         return compile_fail(c, ERR_UNSUPPORTED, "a product of integers");
-    if (x.rank < 2 || w.rank < 2 || t->rank < 2)
-        return compile_fail(c, ERR_UNSUPPORTED, "operands of rank below 2");
-    struct value y = value_new(c, REPR_F32, t->rank, t->dims);
+    if (x.rank < 1 || w.rank < 1)
+        return compile_fail(c, ERR_FORMAT, "a scalar operand");
+    /* A vector is a row in front and a column behind; the result has no such axis. */
+    struct value result = value_new(c, REPR_F32, t->rank, t->dims), y = result;
+    if (x.rank == 1) {
+        insert_axis(&x, 0);
+        insert_axis(&y, y.rank - (w.rank > 1));
+        transpose_x = false;
+    }
+    if (w.rank == 1) {
+        insert_axis(&w, 1);
+        insert_axis(&y, y.rank);
+        transpose_y = false;
+    }
+    if (y.rank < 2 || y.rank > MIL_RANK_MAX)
+        return compile_fail(c, ERR_FORMAT, "operands whose shapes do not fit");
     int row = x.rank - 2 + transpose_x, xk = x.rank - 1 - transpose_x, wk = w.rank - 2 + transpose_y,
         column = w.rank - 1 - transpose_y;
     p->n_rows = x.dims[row];
     p->n_k = x.dims[xk];
     p->n_columns = w.dims[column];
-    if (w.dims[wk] != p->n_k || t->dims[t->rank - 2] != p->n_rows || t->dims[t->rank - 1] != p->n_columns)
+    if (w.dims[wk] != p->n_k || y.dims[y.rank - 2] != p->n_rows || y.dims[y.rank - 1] != p->n_columns)
         return compile_fail(c, ERR_FORMAT, "operands whose shapes do not fit");
     p->x_row = x.strides[row];
     p->x_k = x.strides[xk];
     p->w_k = w.strides[wk];
     p->w_column = w.strides[column];
-    p->y_row = y.strides[t->rank - 2];
+    p->y_row = y.strides[y.rank - 2];
     p->y_column = 1;
-    p->batch_rank = t->rank - 2;
+    p->batch_rank = y.rank - 2;
     for (int i = 0; i < p->batch_rank; i++) {
         const struct value *v[2] = {&x, &w};
-        p->batch[i] = t->dims[i];
+        p->batch[i] = y.dims[i];
         p->strides[0][i] = y.strides[i];
         for (int k = 0; k < 2; k++) {
-            int axis = i - (t->rank - v[k]->rank);
-            if (axis >= 0 && v[k]->dims[axis] != 1 && v[k]->dims[axis] != t->dims[i])
+            int axis = i - (y.rank - v[k]->rank);
+            if (axis >= 0 && v[k]->dims[axis] != 1 && v[k]->dims[axis] != y.dims[i])
                 return compile_fail(c, ERR_FORMAT, "batch axes that do not broadcast");
             p->strides[k + 1][i] = axis < 0 || v[k]->dims[axis] == 1 ? 0 : v[k]->strides[axis];
         }
     }
-    struct step *s = step_make(c, "matmul", run_matmul, p, (const struct value[]){x, w}, 2, y);
+    struct step *s = step_make(c, "matmul", run_matmul, p, (const struct value[]){x, w}, 2, result);
     s->work = (double)value_elems(&y) * (double)p->n_k;
     s->serial = s->work < 65536;
-    set_output(c, op, 0, y);
+    set_output(c, op, 0, result);
     return true;
 }

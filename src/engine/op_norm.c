@@ -50,25 +50,43 @@ static void run_layer_norm(const struct step *s, struct engine_run *r, int i_thr
     run_rows(s->params, s, r, layer_norm_row, i_thread, n_threads);
 }
 
-/* Joins the last n axes of x, which are the ones named, into one. No axes named: all of them. */
-static bool last_axes(struct compiler *c, struct value *x, const int64_t *axes, int n)
+/* Sees x with the axes that are named behind the others, each group in its order: axis i of what is seen is perm[i] of x. No axes named:
+ * all of them. *n: how many. */
+static bool named_axes_last(struct compiler *c, struct value *x, const int64_t *axes, int *n,
+                            int perm[MIL_RANK_MAX])
 {
     bool named[MIL_RANK_MAX] = {false};
-    int64_t dims[MIL_RANK_MAX], last = 1;
+    const struct value from = *x;
+    int at = 0;
     if (x->rank < 1)
         return compile_fail(c, ERR_UNSUPPORTED, "a scalar");
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < *n; i++) {
         int axis;
         if (!axis_of(c, axes[i], x->rank, &axis))
             return false;
+        if (named[axis])
+            return compile_fail(c, ERR_FORMAT, "axis %d is named twice", axis);
         named[axis] = true;
     }
-    if (n == 0)
-        n = x->rank;
-    else
-        for (int i = 0; i < x->rank; i++)
-            if (named[i] != (i >= x->rank - n))
-                return compile_fail(c, ERR_UNSUPPORTED, "axes other than the last ones");
+    for (int i = 0; i < x->rank; i++)
+        if (*n > 0 && !named[i])
+            perm[at++] = i;
+    for (int i = 0; i < x->rank; i++)
+        if (*n == 0 || named[i])
+            perm[at++] = i;
+    if (*n == 0)
+        *n = x->rank;
+    for (int i = 0; i < x->rank; i++) {
+        x->dims[i] = from.dims[perm[i]];
+        x->strides[i] = from.strides[perm[i]];
+    }
+    return true;
+}
+
+/* Joins the last n axes of x into one. */
+static bool join_last_axes(struct compiler *c, struct value *x, int n)
+{
+    int64_t dims[MIL_RANK_MAX], last = 1;
     if (n == 1)
         return true;
     for (int i = 0; i < x->rank; i++) {
@@ -94,7 +112,7 @@ bool emit_layer_norm(struct compiler *c, const struct mil_op *op)
     struct value x, y, v;
     struct rows *p;
     int64_t axes[MIL_RANK_MAX];
-    int n = MIL_RANK_MAX;
+    int n = MIL_RANK_MAX, perm[MIL_RANK_MAX];
     double eps;
     bool present;
     if (!operand_f32(c, op, "x", &x) || !arg_ints(c, op, "axes", axes, &n) ||
@@ -102,7 +120,11 @@ bool emit_layer_norm(struct compiler *c, const struct mil_op *op)
         return false;
     if (x.repr != REPR_F32)
         return compile_fail(c, ERR_UNSUPPORTED, "integer operand");
-    if (!last_axes(c, &x, axes, n))
+    if (!named_axes_last(c, &x, axes, &n, perm))
+        return false;
+    int64_t seen[MIL_RANK_MAX];
+    memcpy(seen, x.dims, sizeof seen);
+    if (!join_last_axes(c, &x, n))
         return false;
     p = rows_new(c, &x, &y);
     const char *const names[2] = {"gamma", "beta"};
@@ -119,11 +141,13 @@ bool emit_layer_norm(struct compiler *c, const struct mil_op *op)
     p->eps = (float)eps;
     struct step *s = step_make(c, "layer norm", run_layer_norm, p, &x, 1, y);
     s->serial = value_elems(&x) < PARALLEL_ELEMS;
-    struct value shaped;
-    if (y.rank != t->rank) {
-        if (!view_reshape(&y, t->rank, t->dims, &shaped))
-            return compile_fail(c, ERR_BUG, "a dense value that can't be reshaped");
-        y = shaped;
+    struct value shaped = y;
+    if (y.rank != t->rank && !view_reshape(&y, t->rank, seen, &shaped))
+        return compile_fail(c, ERR_BUG, "a dense value that can't be reshaped");
+    y = shaped;
+    for (int i = 0; i < t->rank; i++) { /* the axes of x again */
+        y.dims[perm[i]] = shaped.dims[i];
+        y.strides[perm[i]] = shaped.strides[i];
     }
     set_output(c, op, 0, y);
     return true;

@@ -39,10 +39,11 @@ static void run_slice_update(const struct step *s, struct engine_run *r, int i_t
     const int32_t *begin = value_pointer(r, &s->in[1]);
     int64_t offset = 0;
     for (int i = 0; i < p->rank; i++) {
-        int64_t b = p->begin_masked[i] ? 0 : begin[i];
+        int64_t b = !p->begin_masked[i] ? begin[i] : p->step[i] > 0 ? 0 : p->limits[i] - 1;
         if (b < 0)
             b += p->limits[i];
-        if (b < 0 || p->dims[i] < 1 || b + (p->dims[i] - 1) * p->step[i] >= p->limits[i]) {
+        int64_t last_at = b + (p->dims[i] - 1) * p->step[i];
+        if (b < 0 || b >= p->limits[i] || p->dims[i] < 1 || last_at < 0 || last_at >= p->limits[i]) {
             run_fail(r, s, "the slice lies outside the tensor (a position beyond the context?)");
             return;
         }
@@ -114,14 +115,15 @@ static bool emit_update_into(struct compiler *c, const struct mil_op *op, const 
         p->step[i] = n_stride == target->rank ? stride[i] : 1;
         p->begin_masked[i] = begin_mask[i] != 0;
         p->dims[i] = squeeze[i] ? 1 : update.dims[k];
-        p->strides[0][i] = p->to[i] * p->step[i];
         p->strides[1][i] = squeeze[i] ? 0 : update.strides[k++];
-        if (p->step[i] < 1)
-            return compile_fail(c, ERR_UNSUPPORTED, "stride %lld", (long long)p->step[i]);
+        if (p->step[i] == 0 || p->step[i] == INT64_MIN)
+            return compile_fail(c, ERR_FORMAT, "stride %lld", (long long)p->step[i]);
         /* Holds for no begin; past this the run's own check can't overflow. */
-        if (p->dims[i] > 1 && p->step[i] > (p->limits[i] - 1) / (p->dims[i] - 1))
+        if (p->dims[i] > 1 &&
+            (p->step[i] < 0 ? -p->step[i] : p->step[i]) > (p->limits[i] - 1) / (p->dims[i] - 1))
             return compile_fail(c, ERR_FORMAT, "%lld rows with stride %lld do not fit axis %d of %lld",
                                 (long long)p->dims[i], (long long)p->step[i], i, (long long)p->limits[i]);
+        p->strides[0][i] = p->dims[i] > 1 ? p->to[i] * p->step[i] : 0;
     }
     if (p->rank == 0)
         return compile_fail(c, ERR_UNSUPPORTED, "an update of a scalar");

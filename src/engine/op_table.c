@@ -19,6 +19,13 @@ bool emit_none(struct compiler *c, const struct mil_op *op)
     return compile_fail(c, ERR_UNSUPPORTED, "the engine does not run this op");
 }
 
+bool emit_one_by_one(struct compiler *c, const struct mil_op *op)
+{
+    (void)op;
+    return compile_fail(c, ERR_UNSUPPORTED,
+                        "what it gives is known only by running it, so no plan can be made");
+}
+
 /* Constants and packed weights are taken by their users: as they are by linear steps, expanded by others. */
 bool emit_constant(struct compiler *c, const struct mil_op *op)
 {

@@ -7,7 +7,7 @@
  * none. RULE: how result types follow from the operands, one of MIL_RULES. inputs: "x:T y:T? values:T*" (?
  * optional, * one or more; T number or bool, F float, I integer, N float or integer, B bool, S string, V state, A
  * anything). An input marked ! must be known when the program is compiled (a const or an immediate). emitter: the
- * engine's emit_ function, `none` of an op that it does not run. MEMORY: VIEW of an op whose result may be the memory
+ * engine's emit_ function, `none` of an op that it does not run, `one_by_one` of one that no plan can hold (runtime/interpreter.c runs it). MEMORY: VIEW of an op whose result may be the memory
  * of its operand, else OWN. A view that is not marked lets a read of a state be overtaken by the next write. The last
  * two are the engine's alone (engine/op_table.c, engine/op_memory.c).
  */

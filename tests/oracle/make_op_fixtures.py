@@ -52,7 +52,7 @@ for name in sorted(os.listdir(recorded)):
     ops = sorted(op for op in histogram if op not in ("const", "cast", "identity"))
     if any(op.startswith("random") for op in ops) or not ops:
         continue
-    candidates.setdefault("+".join(ops), []).append((size, name, ops))
+    candidates.setdefault("+".join(ops), []).append((size, name, ops, "cast" in histogram))
 
 picked = []
 round_number = 0
@@ -68,7 +68,7 @@ while len(picked) < number and any(len(c) > round_number for c in candidates.val
 shutil.rmtree(into, ignore_errors=True)
 os.makedirs(into)
 entries = []
-for size, name, ops in picked:
+for size, name, ops, has_casts in picked:
     folder = os.path.join(recorded, name)
     model = milkit.Model(os.path.join(folder, "model.mlpackage"))
     function = model.function()
@@ -79,9 +79,11 @@ for size, name, ops in picked:
     ports = {p.name: p for p in function.inputs}
     for key, value in np.load(os.path.join(folder, "in.npz")).items():
         wanted = np.dtype(ports[key].dtype)
+        if value.ndim == 0:
+            value = value.reshape(1)  # as the framework takes a number
         tensors["in." + key] = (value != 0) if wanted == np.bool_ else value.astype(wanted)
     found = model.predict({k[3:]: v for k, v in tensors.items()})
-    is_half = any(v.dtype == np.float16 for v in found.values())
+    is_half = has_casts or any(v.dtype == np.float16 for v in found.values())  # computed in fp16 between casts
     for key, value in np.load(os.path.join(folder, "out.npz")).items():
         value = value.reshape(found[key].shape)
         tensors["out." + key] = value.astype(found[key].dtype) if value.dtype.kind in "iub" or found[key].dtype.kind in "iub" else value.astype(np.float32)

@@ -1,6 +1,6 @@
 """The Python binding against the command line and the expected values of tests/data: run by tests/cli/test_python.sh.
 
-    check_binding.py MILKIT DATA PACKAGE  (in an empty folder)
+    check_binding.py MILKIT DATA PACKAGE [SHARED]  (in an empty folder)
 """
 
 import json
@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import threading
+import zlib
 
 import numpy as np
 
@@ -170,6 +171,42 @@ for t in threads:
 for t in threads:
     t.join()
 expect(all(np.array_equal(a[n], b[n]) for a, b in zip(alone, together) for n in a), "threads change results")
+
+
+
+# ---- a package and Apple's compilation of it give the same bits; quantized forms stay near the float one ----
+def random_inputs(function):
+    out = {}
+    for p in function.inputs:
+        numbers = np.random.default_rng(zlib.crc32(p.name.encode())).standard_normal(p.shape) * 0.1
+        out[p.name] = numbers.astype(np.float32) if np.dtype(p.dtype).kind == "f" else np.zeros(p.shape, np.int32)
+    return out
+
+
+def predict_file(path):
+    with milkit.Model(path) as model:
+        function = model.function()
+        return function.predict(random_inputs(function), function.state() if function.states else None)
+
+
+shared = sys.argv[4] if len(sys.argv) > 4 else ""
+pairs = os.path.join(shared, "corpus", "pairs")
+if shared and os.path.isdir(pairs):
+    n_pairs, floats = 0, None
+    for pair in sorted(os.listdir(pairs)):
+        forms = [f for f in sorted(os.listdir(os.path.join(pairs, pair))) if f.rsplit(".", 1)[-1] in ("mlmodelc", "mlpackage", "mlmodel")]
+        found = [predict_file(os.path.join(pairs, pair, form)) for form in forms]
+        expect(len(found) == 2, f"{pair}: {forms}")
+        expect(all(np.array_equal(found[0][k], found[1][k]) for k in found[0]), f"{pair}: the two forms differ")
+        if pair.startswith("silero"):
+            floats = found[0]
+        elif floats and ("8bit" in pair or "int8" in pair):
+            expect(all(np.corrcoef(found[0][k].ravel(), floats[k].ravel())[0, 1] > 0.8 for k in floats if floats[k].size > 1),
+                   f"{pair}: far from the float form")
+        n_pairs += 1
+    print(f"{n_pairs} pairs of forms")
+else:
+    print("skipped: pairs of forms lie beside the tree")
 
 print(f"{n_programs} programs, {failed} failures")
 sys.exit(failed != 0)

@@ -139,8 +139,13 @@ static void write_document(struct buf *b)
         "the\nresult of a `constexpr_` op). T number or bool, F float, I integer, N float or integer, B "
         "bool, S "
         "string,\nV state, A anything. Opset: the first that has the op; counted as: the opsets in which the "
-        "name that\n`metadata.json` counts it under changed. Runs: the engine runs it; the others are read, "
-        "checked and\nprinted, and running one is an error that names it.\n\n"
+        "name that\n`metadata.json` counts it under changed. Runs: yes, the engine runs it; one by one: what "
+        "it gives is known only by "
+        "running it (a shape that\ndepends on values, control flow, a list), so functions with it, and "
+        "others whose shapes "
+        "depend on values, are run op by op by\n`predict` and mk_predict, and not by sessions of language "
+        "models. The others are read, checked and printed, and "
+        "running one is an\nerror that names it.\n\n"
         "| op | opset | counted as | runs | inputs | results | what it is |\n"
         "| --- | --- | --- | --- | --- | --- | --- |\n");
     for (int id = 1; id < MIL_OP_COUNT; id++)
@@ -149,7 +154,9 @@ static void write_document(struct buf *b)
     for (int i = 0; i < MIL_OP_COUNT - 1; i++) {
         const struct mil_op_info *info = sorted[i];
         buf_printf(b, "| `%s` | %d | %s | %s | ", info->name, info->opset, info->histogram,
-                   strcmp(emitters[info->id], "none") == 0 ? "" : "yes");
+                   strcmp(emitters[info->id], "none") == 0         ? ""
+                   : strcmp(emitters[info->id], "one_by_one") == 0 ? "one by one"
+                                                                   : "yes");
         put_inputs(b, info);
         buf_printf(b, " | %s | %s |\n", mil_rule_name(info->rule), info->doc);
     }
