@@ -111,11 +111,9 @@ static void slot_clear(struct slot *s)
 /* to takes what `from` holds; both may be one. */
 static void slot_copy(struct slot *to, const struct slot *from)
 {
-    struct slot copy = {.is_list = from->is_list,
-                        .tensor = keep(from->tensor),
-                        .n = from->n,
-                        .bytes = from->bytes,
-                        .element = keep(from->element)};
+    struct slot copy = {.is_list = from->is_list, .n = from->n, .bytes = from->bytes};
+    copy.tensor = keep(from->tensor);
+    copy.element = keep(from->element);
     if (from->is_list) {
         copy.items = xcalloc(from->n + 1, sizeof(struct interpreter_tensor *));
         for (size_t i = 0; i < from->n; i++)
