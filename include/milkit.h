@@ -139,7 +139,8 @@ enum {
     MK_PRECISION_DEFAULT =
         0,                 /* float32 inside of fused steps, fp16 in caches: the promises about bits hold */
     MK_PRECISION_FP32 = 1, /* op by op in float32, states too */
-    MK_PRECISION_FP16 = 2  /* op by op, each result rounded to fp16, as the hardware does */
+    MK_PRECISION_FP16 = 2, /* op by op, each result rounded to fp16 */
+    MK_PRECISION_ANE = 3 /* op by op, the Neural Engine's arithmetic, emulated from published measurements */
 };
 
 /* What of a package's text a caller needs. */
@@ -151,8 +152,9 @@ enum {
 
 typedef struct {
     size_t size;
-    int32_t precision; /* MK_PRECISION_.. */
-    int32_t text;      /* MK_TEXT_.. */
+    int32_t precision;     /* MK_PRECISION_.. */
+    int32_t text;          /* MK_TEXT_.. */
+    const char *emulation; /* switches of MK_PRECISION_ANE, "norm=fp16"; NULL: the defaults */
 } mk_package_options;
 
 typedef struct mk_package mk_package;
@@ -511,6 +513,7 @@ typedef struct {
 typedef struct {
     size_t size;
     int32_t precision;
+    const char *emulation; /* as of mk_package_options */
 } mk_model_options;
 
 typedef struct mk_model mk_model;
@@ -584,6 +587,12 @@ MK_API mk_status mk_compile(mk_library *library, const char *package, const char
 /* What is in a file or folder of any kind that milkit reads (package, model, checkpoint, weight file, tokenizer), as a JSON object, the one
  * that `milkit inspect --json` prints: "schema", "path", "kind", and what there is. Nothing is run. */
 MK_API mk_status mk_inspect(mk_library *library, const char *path, mk_text **out, mk_error **e);
+
+/* What is published of the Neural Engine's limits, arithmetic and failures, held against a package or model, as a JSON object, the one
+ * that `milkit lint --json` prints: "findings" (id, severity, where, why, source, what to do) and "summary". options_json: NULL, or an
+ * object with "chip" ("M4", "A18 Pro") and "os" ("macOS 26", "iOS 18"). Nothing is run. Findings do not make the call fail. */
+MK_API mk_status mk_lint(mk_library *library, const char *path, const char *options_json, mk_text **out,
+                         mk_error **e);
 
 #ifdef __cplusplus
 }

@@ -18,7 +18,7 @@ struct mk_model {
     atomic_int n_references;
     mk_library *library;
     struct mil_model *mil;
-    char *path;
+    char *path, *emulation;
     const struct backend *backend;
     struct backend_package *shared; /* by all functions */
 };
@@ -84,7 +84,8 @@ mk_status mk_model_open(mk_model **out, mk_library *library, const char *path,
     atomic_init(&m->n_references, 1);
     m->library = library_keep(library);
     m->path = xstrdup(path);
-    struct backend_options shared = {0};
+    m->emulation = o.emulation ? xstrdup(o.emulation) : NULL;
+    struct backend_options shared = {.emulation = m->emulation};
     bool ok = api_precision(o.precision, &shared.precision, &e) && backend_find(&m->backend, NULL, &e) &&
               m->backend->open(&m->shared, &shared, &e) && mil_model_open(&m->mil, path, 0, &e);
     if (ok) {
@@ -105,6 +106,7 @@ void mk_model_close(mk_model *m)
     mil_model_close(m->mil);
     mk_library_close(m->library);
     free(m->path);
+    free(m->emulation);
     free(m);
 }
 

@@ -18,8 +18,11 @@ bool api_precision(int32_t from, enum model_precision *out, struct err *e)
     case MK_PRECISION_FP16:
         *out = PRECISION_FP16;
         return true;
+    case MK_PRECISION_ANE:
+        *out = PRECISION_ANE;
+        return true;
     default:
-        return err_set(e, ERR_USAGE, "precision: expected 0, 1 or 2, found %d", from);
+        return err_set(e, ERR_USAGE, "precision: expected 0, 1, 2 or 3, found %d", from);
     }
 }
 
@@ -107,7 +110,7 @@ static bool open_text(mk_package *p, int32_t text, struct log *log, struct err *
 
 static void say_opened(struct log *log, const struct model *m)
 {
-    static const char *const precisions[] = {"default", "fp32", "fp16"};
+    static const char *const precisions[] = {"default", "fp32", "fp16", "ane"};
     log_debug(log, "%s: context %lld, batch %lld, %d chunks; %s kernels, %d threads, precision %s",
               m->package->path, (long long)m->context_length, (long long)m->batch_size, m->n_chunks,
               m->device, pool_threads(m->pool), precisions[m->precision]);
@@ -127,7 +130,7 @@ mk_status mk_package_open(mk_package **out, mk_library *library, const char *fol
         return api_usage(error, "text: expected 0 or 1, found %d", o.text);
     if (!api_log_init(&log, library, NULL, NULL, error))
         return MK_USAGE;
-    struct model_options model = {.pool = library->pool, .log = &log.log};
+    struct model_options model = {.pool = library->pool, .log = &log.log, .emulation = o.emulation};
     p = xcalloc(1, sizeof *p);
     atomic_init(&p->n_references, 1);
     p->library = library_keep(library);

@@ -3,6 +3,7 @@
 #include "api/api_int.h"
 #include "format/json.h"
 #include "inspect/inspect.h"
+#include "lint/lint.h"
 #include "mil/compiled.h"
 
 mk_status mk_compile(mk_library *library, const char *package, const char *output, const char *options_json,
@@ -34,5 +35,23 @@ mk_status mk_inspect(mk_library *library, const char *path, mk_text **out, mk_er
     *out = NULL;
     if (inspect_text(&text, path, &e))
         *out = api_text_new(text, strlen(text));
+    return api_result(*out != NULL, &e, error);
+}
+
+mk_status mk_lint(mk_library *library, const char *path, const char *options_json, mk_text **out,
+                  mk_error **error)
+{
+    struct err e = {0};
+    struct lint_options options;
+    cJSON *o = cJSON_CreateObject();
+    (void)library;
+    *out = NULL;
+    bool ok = lint_options_read(&options, options_json, &e) && lint_path(o, path, &options, &e);
+    char *text = ok ? cJSON_Print(o) : NULL;
+    if (text)
+        *out = api_text_new(text, strlen(text));
+    else if (ok)
+        err_set(&e, ERR_NOMEM, "the report does not fit into memory");
+    cJSON_Delete(o);
     return api_result(*out != NULL, &e, error);
 }

@@ -114,7 +114,10 @@ static void put_report_summary(struct buf *b, const struct check *k)
     if (l->has_verdict)
         put_limits(b, l);
     else
-        buf_printf(b, "no limits for %s: a right package is as far from its checkpoint as a wrong one\n",
+        buf_printf(b,
+                   k->model->precision == PRECISION_ANE
+                       ? "no limits for %s: its errors are what is asked for\n"
+                       : "no limits for %s: a right package is as far from its checkpoint as a wrong one\n",
                    l->what);
 }
 

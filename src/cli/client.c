@@ -38,6 +38,7 @@ bool client_open_package(struct cli *c, const struct package_options *o, int32_t
         !client_keep_package(c, *library, o->path, &path, e))
         return false;
     options.precision = precision;
+    options.emulation = o->emulation;
     return client_take(mk_package_open(out, *library, path, &options, &error), &error, e);
 }
 

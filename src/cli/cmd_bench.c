@@ -473,7 +473,7 @@ int cmd_bench(struct cli *c, int argc, char **argv)
          "print ratios to the rows of llama-bench's JSON or JSONL (or ours) instead; RESULTS.json: ours, "
          "measured before"},
         {"--progress", CLI_FLAG, &b.shows_progress, NULL, "name each test on stderr"},
-        {"--precision", CLI_STRING, &b.package.precision, "MODE", "default, fp32 or fp16 (op by op)"},
+        PRECISION_OPTION_ROWS(b.package),
     };
     if (!cli_parse(c, argc, argv, options, (int)(sizeof options / sizeof *options), paths, CLI_WORDS_MAX, &n,
                    SYNOPSIS, &help, &e))

@@ -1,6 +1,7 @@
 /* milkit check: does a package compute what its checkpoint computes (measure/check.h)? And how fast is it? */
 #include <math.h>
 #include <stdlib.h>
+#include "cli/check_plan.h"
 #include "cli/check_report.h"
 #include "cli/download.h"
 #include "cli/package_options.h"
@@ -14,6 +15,7 @@ struct options {
     const char *checkpoint;
     const char *config_overrides; /* of a GGUF file; NULL: none */
     struct prompt_options prompt;
+    const char *chip; /* of plan */
     bool json, bench, plan, with_layers, yes;
     /* made on the way */
     struct cli *cli;
@@ -38,9 +40,6 @@ static bool read_prompt(struct options *o, struct err *e)
 static bool check_options(const struct options *o, struct err *e)
 {
     const struct check_limits *l = &o->check.limits;
-    if (o->plan)
-        return err_set(e, ERR_UNSUPPORTED,
-                       "--plan: check lists no operations; milkit plan DIR shows the steps of the engine");
     if (!o->checkpoint && !o->bench)
         return err_set(
             e, ERR_USAGE,
@@ -175,12 +174,18 @@ int cmd_check(struct cli *c, int argc, char **argv)
          "best tokens count where the reference leads by more (0.05)"},
         {"--max-difference", CLI_DOUBLE, &k->limits.max_difference, "X",
          "largest difference of a logit (not limited)"},
-        {"--plan", CLI_FLAG, &o.plan, NULL, NULL},
+        {"--plan", CLI_FLAG, &o.plan, NULL,
+         "the device that each op is expected on, and why (nothing is run)"},
+        {"--chip", CLI_STRING, &o.chip, "CHIP", "of --plan: M4, A18 Pro, ... (M4)"},
         PACKAGE_OPTION_ROWS(o.package),
     };
     if (!package_parse(c, argc, argv, options, (int)(sizeof options / sizeof *options), SYNOPSIS, &o.package,
                        &status))
         return status;
+    if (o.plan) {
+        bool planned = check_plan(c, o.package.path, o.chip, o.json, &e);
+        return planned ? 0 : cli_fail(c, &e, NULL);
+    }
     o.package.watch_layers = o.checkpoint != NULL;
     bool ok = check_options(&o, &e) && open_all(&o, &e) && run_check(&o, &e);
     check_fini(k);

@@ -3,6 +3,8 @@
 #include "api/conversion.h"
 #include "cli/cli.h"
 #include "cli/download.h"
+#include "cli/lint_print.h"
+#include "lint/lint.h"
 #include "measure/requantized.h"
 
 /* Up to here what a second quantization costs is measured at once. */
@@ -48,6 +50,22 @@ static void say_quantized(struct cli *c, const struct convert_options *o, const 
                  q.mean_kl, 100 * q.top1, (long long)q.n_tokens);
     else
         log_warn(&c->log, "quantized again; what that costs can't be measured: %s", e.msg);
+}
+
+/* What is known of the Neural Engine, in a line. A package that can't be looked at (parts alone, a folder of another form) is not. */
+static void say_lint(struct cli *c, const char *output)
+{
+    struct lint_options options = {.skips_weights = true};
+    cJSON *report = cJSON_CreateObject();
+    struct err ignored = {0};
+    struct buf b;
+    buf_init(&b, 1 << 12);
+    if (lint_path(report, output, &options, &ignored)) {
+        lint_print_short(&b, report);
+        log_info(&c->log, "for the Neural Engine: %s (%s lint shows them)", b.p, c->program);
+    }
+    buf_fini(&b);
+    cJSON_Delete(report);
 }
 
 int cmd_convert(struct cli *c, int argc, char **argv)
@@ -134,6 +152,8 @@ int cmd_convert(struct cli *c, int argc, char **argv)
     if (ok) {
         print_report(c, &conversion.options, &report);
         say_quantized(c, &conversion.options, &report);
+        if (!conversion.is_plain)
+            say_lint(c, w.output);
     }
     convert_report_fini(&report);
     conversion_fini(&conversion);

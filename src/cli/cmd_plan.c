@@ -100,7 +100,7 @@ static bool plan_model(struct cli *c, const char *path, const char *function, co
 {
     struct mil_model *m = NULL;
     struct stop stop = {.flag = c->log.cancel};
-    struct backend_options options = {.stop = &stop};
+    struct backend_options options = {.stop = &stop, .emulation = o->emulation};
     struct backend_package *shared = NULL;
     struct listing l = {.json = json};
     struct backend_function **made = NULL; /* all live to the end: so they cost what the package may */

@@ -11,7 +11,7 @@
 #define INPUTS_MAX 4096
 
 struct predict {
-    const char *path, *function, *in, *out, *state_in, *state_out, *precision;
+    const char *path, *function, *in, *out, *state_in, *state_out, *precision, *emulation;
     bool random, json, force, is_stdout; /* is_stdout: -o - */
     int64_t seed, repeat, n_threads;
     mk_library *library;
@@ -203,6 +203,7 @@ static bool predict(struct cli *c, struct predict *p, struct err *e)
     if (!package_precision_number(p->precision, &precision, e))
         return false;
     model.precision = precision;
+    model.emulation = p->emulation;
     if (!client_open(c, p->n_threads, &p->library, e) ||
         !client_take(mk_model_open(&p->model, p->library, p->path, &model, &error), &error, e) ||
         !client_take(mk_function_open(&p->f, p->model, p->function, &error), &error, e))
@@ -253,7 +254,7 @@ int cmd_predict(struct cli *c, int argc, char **argv)
         {"--random", CLI_FLAG, &p->random, NULL, "random inputs of the default shapes"},
         {"-s,--seed", CLI_INT, &p->seed, "N", "of --random (0)"},
         {"-r,--repeat", CLI_INT, &p->repeat, "N", "calls, timed (1); states go from call to call"},
-        {"--precision", CLI_STRING, &p->precision, "P", "default, fp32 or fp16 (as the hardware rounds)"},
+        PRECISION_OPTION_ROWS(*p),
         {"-t,-j,--threads", CLI_INT, &p->n_threads, "N", "threads (all processors)"},
         {"--json", CLI_FLAG, &p->json, NULL, "outputs and times as JSON"},
     };

@@ -23,6 +23,7 @@ bool package_options_open(struct cli *c, const struct package_options *o, struct
     if (!package_options_check(c, o, &path, &precision, e))
         return false;
     options.precision = (enum model_precision)precision;
+    options.emulation = o->emulation;
     if (!model_open(out, path, &options, e))
         return false;
     const struct model *m = *out;

@@ -19,14 +19,22 @@ bool package_parse(struct cli *c, int argc, char **argv, const struct cli_option
 
 bool package_precision_number(const char *name, int *out, struct err *e)
 {
-    static const char *const names[] = {"default", "fp32", "fp16"};
+    static const char *const names[] = {"default", "fp32", "fp16", "ane"};
     *out = 0;
-    for (int i = 0; name && i < 3; i++)
+    for (int i = 0; name && i < 4; i++)
         if (strcmp(name, names[i]) == 0) {
             *out = i;
             return true;
         }
-    return !name || err_set(e, ERR_USAGE, "--precision: expected default, fp32 or fp16, found '%s'", name);
+    return !name ||
+           err_set(e, ERR_USAGE, "--precision: expected default, fp32, fp16 or ane, found '%s'", name);
+}
+
+void package_say_emulation(struct cli *c, const struct package_options *o)
+{
+    log_info(&c->log,
+             "emulated from published measurements (M4 and M6: sources in docs/device.md), switches: %s",
+             o->emulation ? o->emulation : "the defaults");
 }
 
 bool package_options_check(struct cli *c, const struct package_options *o, const char **path, int *precision,
@@ -35,6 +43,10 @@ bool package_options_check(struct cli *c, const struct package_options *o, const
     *path = o->path;
     if (!package_precision_number(o->precision, precision, e))
         return false;
+    if (o->emulation && *precision != MK_PRECISION_ANE)
+        return err_set(e, ERR_USAGE, "--ane-model is of --precision ane alone");
+    if (*precision == MK_PRECISION_ANE)
+        package_say_emulation(c, o);
     if (o->n_threads < 0 || o->n_threads > 1024)
         return err_set(e, ERR_USAGE, "--threads: expected 1 to 1024, found %lld", (long long)o->n_threads);
     if (!*path)

@@ -157,7 +157,8 @@ static bool compile_inputs(struct compiler *c)
                 .name = name, .dtype = port.dtype, .rank = port.rank, .n_elems = port.n_elems};
             memcpy(s->dims, port.dims, sizeof s->dims);
             s->is_recurrent = engine_state_is_recurrent(c->state_forms, v->name);
-            bool as_float32 = c->float32_states || (s->is_recurrent && p->precision != ENGINE_FP16);
+            bool is_rounded = p->precision == ENGINE_FP16 || p->precision == ENGINE_ANE;
+            bool as_float32 = c->float32_states || (s->is_recurrent && !is_rounded);
             s->repr = as_float32 ? REPR_F32 : REPR_F16;
             int storage = storage_new(c, STORAGE_STATE, s->repr, port.n_elems);
             p->storages[storage].index = p->n_states++;
@@ -327,6 +328,8 @@ bool engine_plan_new(struct engine_plan **out, const struct mil_model *m, const 
         err_set(e, ERR_USAGE, "%s", why);
         goto done;
     }
+    if (c.plan->precision == ENGINE_ANE && !ane_model_read(&c.plan->ane, options->emulation, e))
+        goto done;
     bool has_budget = options && options->budget;
     if (!has_budget && !own_budget(m, options, &own, e))
         goto done;

@@ -173,6 +173,9 @@ struct rows {
 struct rows *rows_new(struct compiler *c, struct value *x, struct value *y);
 /* One row of p->n numbers. */
 typedef void (*row_fn)(const struct rows *p, const struct kernels *k, float *y, const float *x);
+/* ane_norm.c: those of the emulation that round between their pieces */
+void ane_softmax_row(const struct rows *p, const struct kernels *k, float *y, const float *x);
+void ane_layer_norm_row(const struct rows *p, const struct kernels *k, float *y, const float *x);
 /* f for the rows of this thread's part, from the step's operand to its result. */
 void run_rows(const struct rows *p, const struct step *s, struct engine_run *r, row_fn f, int i_thread,
               int n_threads);
@@ -181,6 +184,20 @@ const float *const_floats(const struct compiler *c, const struct value *v);
 /* op_scalar.c: functions of one number without a kernel, and the parameters of all of them. */
 float scalar_function(int id, float v, float alpha, float beta);
 bool scalar_parameters(struct compiler *c, const struct mil_op *op, float *alpha, float *beta);
+/* op_matmul.c: what a matmul step is; ane_product.c has its emulation. */
+struct matmul {
+    int batch_rank;
+    int64_t batch[MIL_RANK_MAX];
+    int64_t strides[3][MIL_RANK_MAX]; /* of the batch axes: y, x, w */
+    int64_t n_rows, n_k, n_columns;
+    int64_t x_row, x_k, w_k, w_column, y_row, y_column;
+};
+/* ane_product.c: the emulated form of a product with constant weights (packed: the op that expands them, or NULL), of a matmul step;
+ * their scratch a thread */
+bool ane_emit_product(struct compiler *c, const struct mil_op *packed, const struct value *x,
+                      const struct weight_ref *w, const float *bias, int64_t n_out, const struct value *y);
+void ane_run_matmul(const struct step *s, struct engine_run *r, int i_thread, int n_threads);
+size_t ane_scratch_bytes(int64_t n_rows, int64_t n_k);
 /* Joins neighbouring linear steps with one input into one step. */
 void group_linear(struct compiler *c);
 /* memory.c: offsets of arena storages */

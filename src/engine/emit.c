@@ -440,7 +440,47 @@ static void run_round(const struct step *s, struct engine_run *r, int i_thread, 
     const struct round_f16 *p = s->params;
     float *x = value_pointer(r, &s->out[0]);
     pool_split(p->n_elems, 64, i_thread, n_threads, &begin, &end);
-    r->k->round_f16(x + begin, x + begin, end - begin);
+    if (r->plan->precision != ENGINE_ANE) {
+        r->k->round_f16(x + begin, x + begin, end - begin);
+        return;
+    }
+    for (int64_t i = begin; i < end; i++)
+        x[i] = ane_round((double)x[i]);
+}
+
+/* In the emulation: not what only moves numbers that are rounded, and not the frequent ops that round by themselves. */
+static bool rounds_behind(enum mil_op_id id)
+{
+    switch (id) {
+    case MIL_OP_ADD:
+    case MIL_OP_CONCAT:
+    case MIL_OP_CONV:
+    case MIL_OP_EXP:
+    case MIL_OP_GATHER:
+    case MIL_OP_LINEAR:
+    case MIL_OP_MATMUL:
+    case MIL_OP_MUL:
+    case MIL_OP_READ_STATE:
+    case MIL_OP_SELECT:
+    case MIL_OP_SLICE_BY_INDEX:
+    case MIL_OP_SLICE_BY_SIZE:
+    case MIL_OP_SLICE_UPDATE:
+    case MIL_OP_SPLIT:
+    case MIL_OP_STACK:
+    case MIL_OP_SUB:
+    case MIL_OP_TANH:
+    case MIL_OP_TILE:
+        return false;
+    default:
+        return true;
+    }
+}
+
+static bool is_rounded(const struct compiler *c, const struct mil_op *op, const struct mil_type *t)
+{
+    if (c->plan->precision == ENGINE_ANE)
+        return rounds_behind(op->info->id);
+    return c->plan->precision == ENGINE_FP16 && t->dtype == MIL_FP16;
 }
 
 void set_var(struct compiler *c, const struct mil_var *var, struct value v)
@@ -452,7 +492,7 @@ void set_output(struct compiler *c, const struct mil_op *op, int i, struct value
 {
     const struct mil_type *t = var_type(c, op->outputs[i]);
     set_var(c, op->outputs[i], v);
-    if (c->plan->precision != ENGINE_FP16 || v.repr != REPR_F32 || t->dtype != MIL_FP16)
+    if (v.repr != REPR_F32 || !is_rounded(c, op, t))
         return;
     struct round_f16 *p = ARENA_NEW(c->arena, struct round_f16);
     struct value whole = v; /* a fresh value fills its storage */

@@ -3,7 +3,8 @@
  * Numbers. Values of fp16 and fp32 tensors are float32 between steps, integers and bools int32. States keep
  * the type that the program declares (fp16): what is written to them is rounded; only recurrent states are held
  * as float32. ENGINE_DEFAULT fuses patterns and keeps float32 inside; ENGINE_FP32 runs op by op in float32 and holds
- * all states so; ENGINE_FP16 runs op by op and rounds every fp16 result, as the hardware does. In the default
+ * all states so; ENGINE_FP16 runs op by op and rounds every fp16 result; ENGINE_ANE emulates the Neural Engine's sums,
+ * tables and rounding as they were published (ane.h). In the default
  * precision results do not depend on threads, instruction set or batch.
  *
  * Inputs and outputs of a run are float32 or int32 buffers in row-major order of the declared shape; rounding
@@ -19,7 +20,11 @@
 #include "kernel/kernel.h"
 #include "mil/mil.h"
 
-enum engine_precision { ENGINE_DEFAULT = 0, ENGINE_FP32, ENGINE_FP16 };
+enum engine_precision { ENGINE_DEFAULT = 0, ENGINE_FP32, ENGINE_FP16, ENGINE_ANE };
+
+/* Switches of ENGINE_ANE, "norm=fp16,tables=exact" (NULL: the defaults): ERR_USAGE names those there are. *number (may be NULL): tells
+ * them apart, 0 for the defaults. */
+bool engine_emulation_check(const char *switches, uint64_t *number, struct err *e) MUST_CHECK;
 
 /* How states are held: caches as declared (fp16), recurrent states as float32. A state is shared by functions and by
  * chunks in other files, so this is decided once for all of them, by what all of them do with it, and not by
@@ -73,6 +78,7 @@ struct engine_options {
     struct engine_budget *budget; /* instead of limits of the plan's own; may be NULL */
     const struct stop *stop;      /* asked while planning and running; may be NULL, outlives the plan */
     enum engine_precision precision;
+    const char *emulation; /* switches of ENGINE_ANE; may be NULL */
     const struct engine_state_forms
         *state_forms; /* of all models that share states; NULL: of this model's functions */
     bool

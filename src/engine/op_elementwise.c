@@ -14,6 +14,7 @@ struct elementwise {
     int64_t dims[MIL_RANK_MAX];
     int64_t strides[4][MIL_RANK_MAX]; /* result, then operands */
     float alpha, beta;
+    const struct ane_model *ane; /* NULL: float32 */
 };
 
 static void unary_row(const struct kernels *k, const struct elementwise *p, float *y, const float *x,
@@ -204,6 +205,14 @@ static void row(const struct step *s, struct engine_run *r, const struct element
     if (p->n_operands == 3) { /* select */
         for (int64_t i = 0; i < n; i++)
             y[i * step[0]] = x[0][i * step[1]] ? x[1][i * step[2]] : x[2][i * step[3]];
+    } else if (p->ane && p->n_operands == 2) {
+        for (int64_t i = 0; i < n; i++)
+            ((float *)y)[i * step[0]] =
+                ane_binary(p->id, ((const float *)x[0])[i * step[1]], ((const float *)x[1])[i * step[2]]);
+    } else if (p->ane) {
+        for (int64_t i = 0; i < n; i++)
+            ((float *)y)[i * step[0]] =
+                ane_unary(p->ane, p->id, ((const float *)x[0])[i * step[1]], p->alpha, p->beta);
     } else if (p->n_operands == 2) {
         binary_row(r, p, s, y, x[0], x[1], n, step[0], step[1], step[2]);
     } else if (p->id == MIL_OP_LOGICAL_NOT) {
@@ -284,6 +293,7 @@ static bool emit_elementwise(struct compiler *c, const struct mil_op *op, struct
     p->n_operands = n;
     p->alpha = alpha;
     p->beta = beta;
+    p->ane = c->plan->precision == ENGINE_ANE && y.repr == REPR_F32 ? &c->plan->ane : NULL;
     for (int i = 0; i < t->rank; i++) {
         p->dims[i] = t->dims[order[i]];
         p->strides[0][i] = y.strides[order[i]];

@@ -313,6 +313,8 @@ static bool emit_product(struct compiler *c, const struct mil_op *op, struct val
     part->y = y;
     if (!weight_ref_new(c, w, n_out, p->n_in, &part->w))
         return false;
+    if (c->plan->precision == ENGINE_ANE)
+        return ane_emit_product(c, w->packed, &x, &part->w, part->bias, n_out, &y);
     if (part->w.fixed)
         x = prepared(c, &x, part->w.fixed->bits);
     struct step *s = step_make(c, part->w.name, run_linear, p, &x, 1, y);
@@ -422,6 +424,50 @@ static void conv_plane(const struct conv *p, const struct engine_run *r, float *
     }
 }
 
+/* The same product by product, by the emulation. */
+static void run_conv_emulated(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
+{
+    const struct conv *p = s->params;
+    const float *x = value_pointer(r, &s->in[0]), *w = value_pointer(r, &s->in[1]);
+    const float *bias = p->has_bias ? value_pointer(r, &s->in[2]) : NULL;
+    const struct ane_model *ane = &r->plan->ane;
+    float *y = value_pointer(r, &s->out[0]);
+    int64_t n_out = p->groups * p->out_group, n_places = dims_product(p->out, p->n_spatial),
+            n_taps = dims_product(p->kernel, p->n_spatial), begin, end;
+    pool_split(p->batch * n_out, 1, i_thread, n_threads, &begin, &end);
+    for (int64_t item = begin; item < end; item++) {
+        int64_t n = item / n_out, o = item % n_out, group = o / p->out_group;
+        for (int64_t place = 0; place < n_places; place++) {
+            int64_t at[3] = {0}, y_at = n * s->out[0].strides[0] + o * s->out[0].strides[1], rest = place;
+            struct ane_sum sum = {0};
+            for (int d = p->n_spatial - 1; d >= 0; d--) {
+                at[d] = rest % p->out[d];
+                rest /= p->out[d];
+                y_at += at[d] * s->out[0].strides[2 + d];
+            }
+            for (int64_t i = 0; i < p->in_group && !run_stops(r, i * n_taps); i++) {
+                for (int64_t tap = 0; tap < n_taps; tap++) {
+                    int64_t left = tap;
+                    int64_t x_at = n * s->in[0].strides[0] + (group * p->in_group + i) * s->in[0].strides[1];
+                    int64_t w_at = o * s->in[1].strides[0] + i * s->in[1].strides[1];
+                    bool inside = true;
+                    for (int d = p->n_spatial - 1; d >= 0; d--) {
+                        int64_t k = left % p->kernel[d],
+                                pos = at[d] * p->stride[d] + k * p->dilation[d] - p->pad[d];
+                        left /= p->kernel[d];
+                        inside = inside && pos >= 0 && pos < p->in[d];
+                        x_at += pos * s->in[0].strides[2 + d];
+                        w_at += k * s->in[1].strides[2 + d];
+                    }
+                    if (inside)
+                        ane_sum_add(ane, &sum, x[x_at], w[w_at]);
+                }
+            }
+            y[y_at] = ane_sum_end(ane, &sum, bias ? bias[o * s->in[2].strides[0]] : 0);
+        }
+    }
+}
+
 static void run_conv(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
 {
     const struct conv *p = s->params;
@@ -496,7 +542,7 @@ static bool emit_conv_general(struct compiler *c, const struct mil_op *op, struc
     if (!conv_padding(c, op, p))
         return false;
     struct value y = value_new(c, REPR_F32, t->rank, t->dims);
-    struct step *s = step_new(c, "conv", run_conv);
+    struct step *s = step_new(c, "conv", c->plan->precision == ENGINE_ANE ? run_conv_emulated : run_conv);
     s->params = p;
     s->work = (double)value_elems(&y) * (double)p->in_group;
     for (int d = 0; d < p->n_spatial; d++)

@@ -3,14 +3,6 @@
 #include <string.h>
 #include "engine/compiler.h"
 
-struct matmul {
-    int batch_rank;
-    int64_t batch[MIL_RANK_MAX];
-    int64_t strides[3][MIL_RANK_MAX]; /* of the batch axes: y, x, w */
-    int64_t n_rows, n_k, n_columns;
-    int64_t x_row, x_k, w_k, w_column, y_row, y_column;
-};
-
 static void run_matmul(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
 {
     const struct matmul *p = s->params;
@@ -111,8 +103,12 @@ bool emit_matmul(struct compiler *c, const struct mil_op *op)
             p->strides[k + 1][i] = axis < 0 || v[k]->dims[axis] == 1 ? 0 : v[k]->strides[axis];
         }
     }
-    struct step *s = step_make(c, "matmul", run_matmul, p, (const struct value[]){x, w}, 2, result);
+    bool is_emulated = c->plan->precision == ENGINE_ANE;
+    struct step *s = step_make(c, "matmul", is_emulated ? ane_run_matmul : run_matmul, p,
+                               (const struct value[]){x, w}, 2, result);
     s->work = (double)value_elems(&y) * (double)p->n_k;
+    if (is_emulated)
+        s->scratch_bytes = ane_scratch_bytes(p->n_rows, p->n_k);
     s->serial = s->work < 65536;
     set_output(c, op, 0, result);
     return true;

@@ -396,7 +396,8 @@ bool emit_cast(struct compiler *c, const struct mil_op *op)
         return false;
     /* Between float types, and to int32 from smaller integers, a cast changes nothing that the engine keeps.
      */
-    if (x.repr == REPR_F32 && dtype_repr(t->dtype) == REPR_F32 && c->plan->precision != ENGINE_FP16) {
+    if (x.repr == REPR_F32 && dtype_repr(t->dtype) == REPR_F32 && c->plan->precision != ENGINE_FP16 &&
+        c->plan->precision != ENGINE_ANE) {
         set_var(c, op->outputs[0], x);
         return true;
     }

@@ -50,6 +50,11 @@ static void run_layer_norm(const struct step *s, struct engine_run *r, int i_thr
     run_rows(s->params, s, r, layer_norm_row, i_thread, n_threads);
 }
 
+static void run_layer_norm_by_pieces(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
+{
+    run_rows(s->params, s, r, ane_layer_norm_row, i_thread, n_threads);
+}
+
 /* Sees x with the axes that are named behind the others, each group in its order: axis i of what is seen is perm[i] of x. No axes named:
  * all of them. *n: how many. */
 static bool named_axes_last(struct compiler *c, struct value *x, const int64_t *axes, int *n,
@@ -139,7 +144,9 @@ bool emit_layer_norm(struct compiler *c, const struct mil_op *op)
             *(i == 0 ? &p->gamma : &p->beta) = const_floats(c, &v);
     }
     p->eps = (float)eps;
-    struct step *s = step_make(c, "layer norm", run_layer_norm, p, &x, 1, y);
+    bool by_pieces = c->plan->precision == ENGINE_ANE && c->plan->ane.fp16_norms;
+    struct step *s =
+        step_make(c, "layer norm", by_pieces ? run_layer_norm_by_pieces : run_layer_norm, p, &x, 1, y);
     s->serial = value_elems(&x) < PARALLEL_ELEMS;
     struct value shaped = y;
     if (y.rank != t->rank && !view_reshape(&y, t->rank, seen, &shaped))
@@ -163,6 +170,11 @@ static void softmax_row(const struct rows *p, const struct kernels *k, float *y,
 static void run_softmax(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
 {
     run_rows(s->params, s, r, softmax_row, i_thread, n_threads);
+}
+
+static void run_softmax_by_pieces(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
+{
+    run_rows(s->params, s, r, ane_softmax_row, i_thread, n_threads);
 }
 
 /* Moves an axis to the end as a view. */
@@ -199,7 +211,8 @@ bool emit_softmax(struct compiler *c, const struct mil_op *op)
         return false;
     x = axis_last(&x, axis);
     p = rows_new(c, &x, &y);
-    struct step *s = step_make(c, "softmax", run_softmax, p, &x, 1, y);
+    bool by_pieces = c->plan->precision == ENGINE_ANE && c->plan->ane.fp16_norms;
+    struct step *s = step_make(c, "softmax", by_pieces ? run_softmax_by_pieces : run_softmax, p, &x, 1, y);
     s->serial = value_elems(&x) < 8192;
     set_output(c, op, 0, last_to_axis(&y, axis));
     return true;

@@ -4,6 +4,7 @@
 
 #include <stdatomic.h>
 #include "base/invariant.h"
+#include "engine/ane.h"
 #include "engine/engine.h"
 #include "kernel/kernel_fixed.h"
 #include "mil/infer.h"
@@ -87,6 +88,7 @@ struct engine_plan {
     struct arena *arena; /* of all but steps and storages, which are on the heap */
     const struct kernels *kernels;
     enum engine_precision precision;
+    struct ane_model ane; /* of ENGINE_ANE */
     const char *function;
     int n_steps, n_storages, n_inputs, n_outputs, n_states;
     struct step *steps;

@@ -18,7 +18,8 @@
 enum model_precision {
     PRECISION_DEFAULT = 0, /* float32 inside of fused steps, fp16 in caches: the promises about bits hold */
     PRECISION_FP32 = 1,    /* op by op in float32, states too */
-    PRECISION_FP16 = 2     /* op by op, each result rounded to fp16, as the hardware does */
+    PRECISION_FP16 = 2,    /* op by op, each result rounded to fp16 */
+    PRECISION_ANE = 3      /* op by op, the Neural Engine's arithmetic as it was published */
 };
 
 struct buf;
@@ -26,6 +27,7 @@ struct buf;
 struct backend_options {
     enum model_precision precision;
     bool watch_range;        /* package_range is wanted */
+    const char *emulation;   /* switches of PRECISION_ANE; NULL: the defaults; outlives the package */
     const struct stop *stop; /* asked while functions are made; may be NULL, outlives the package */
 };
 

@@ -70,6 +70,10 @@ static bool open_package(struct backend_package **out, const struct backend_opti
         return err_set(e, ERR_USAGE, "%s", why);
     if (!engine_limits_of(NULL, &limits, e))
         return false;
+    if (o->emulation && o->precision != PRECISION_ANE)
+        return err_set(e, ERR_USAGE, "switches of the emulation without its precision");
+    if (o->emulation && !engine_emulation_check(o->emulation, NULL, e))
+        return false;
     struct shared *p = xcalloc(1, sizeof *p);
     p->base.device = kernels->name;
     p->kernels = kernels;
@@ -140,13 +144,16 @@ static bool function_open(struct backend_function **out, struct backend_package 
                           const struct backend_source *source, const char *name,
                           const struct backend_shape *shapes, int n_shapes, struct err *e)
 {
-    static const enum engine_precision precisions[] = {
-        [PRECISION_DEFAULT] = ENGINE_DEFAULT, [PRECISION_FP32] = ENGINE_FP32, [PRECISION_FP16] = ENGINE_FP16};
+    static const enum engine_precision precisions[] = {[PRECISION_DEFAULT] = ENGINE_DEFAULT,
+                                                       [PRECISION_FP32] = ENGINE_FP32,
+                                                       [PRECISION_FP16] = ENGINE_FP16,
+                                                       [PRECISION_ANE] = ENGINE_ANE};
     const struct shared *p = (const struct shared *)base;
     const struct engine_options options = {.range = p->range,
                                            .kernels = p->kernels,
                                            .stop = p->options.stop,
                                            .precision = precisions[p->options.precision],
+                                           .emulation = p->options.emulation,
                                            .state_forms = p->forms,
                                            .budget = p->forms ? p->budget : NULL};
     struct engine_shape *own = xcalloc((size_t)n_shapes + 1, sizeof *own);

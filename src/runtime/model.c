@@ -488,10 +488,13 @@ bool model_open(struct model **out, const char *path, const struct model_options
     m->batches = batch_store_new();
     m->backend = options->backend;
     m->precision = options->precision;
+    m->emulation = options->emulation ? xstrdup(options->emulation) : NULL;
     m->stop =
         (struct stop){.flag = options->log ? options->log->cancel : NULL, .deadline = options->deadline};
-    const struct backend_options shared = {
-        .precision = m->precision, .watch_range = options->watch_layers, .stop = &m->stop};
+    const struct backend_options shared = {.precision = m->precision,
+                                           .emulation = m->emulation,
+                                           .watch_range = options->watch_layers,
+                                           .stop = &m->stop};
     m->pool = options->pool;
     m->owns_pool = !m->pool;
     if ((!m->backend && !backend_find(&m->backend, NULL, e)) || !m->backend->open(&m->shared, &shared, e) ||
@@ -550,5 +553,6 @@ void model_close(struct model *m)
     if (m->owns_pool)
         pool_free(m->pool);
     package_close(m->package);
+    free(m->emulation);
     free(m);
 }

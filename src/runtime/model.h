@@ -13,6 +13,7 @@ struct model_options {
     int n_threads;     /* 0: all processors */
     struct pool *pool; /* to use, and which outlives the model; NULL: one of its own, of n_threads */
     enum model_precision precision;
+    const char *emulation;         /* of struct backend_options */
     const struct backend *backend; /* NULL: the first one that there is */
     /* The chunks also return what each layer leaves, for session_watch, and how large values get is watched, for model_range.
      * Changes no result. */
@@ -73,6 +74,7 @@ struct model {
     /* First position of the rotating functions: what they leave can't be rewound; INT64_MAX: there are none. */
     int64_t rotate_from;
     enum model_precision precision;
+    char *emulation; /* NULL: the defaults of the precision */
     /* Recurrent states or windowed caches (whatever meta.yaml says: a state that is no cache of the whole context):
      * positions from once_from on are computed once and in order, never rewound but by a snapshot. 0: all positions;
      * rotate_from with rotating functions; INT64_MAX: plain caches. */

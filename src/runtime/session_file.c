@@ -2,7 +2,7 @@
  *
  * 8 bytes "MKSNAP3\n", u64 header bytes (all numbers little endian); header: 16 bytes identity of the programs, 16 of the
  * weights, u64 tokens, u64 position (at most tokens), u64 logits at the position (0 or the vocabulary), u64 snapshots,
- * u64 precision (enum model_precision), u64 states; per state, in the order of their names, u64 bytes of the name, name,
+ * u64 precision (precision_number), u64 states; per state, in the order of their names, u64 bytes of the name, name,
  * u64 type (2: fp16, 4: float32, 0: nothing is kept), u64 elements. Behind the header:
  *   tokens (int32), logits (float32);
  *   per state its data: of full-length caches the rows of the tokens, of each plane; of others everything;
@@ -64,6 +64,15 @@ static void put_u64(struct buf *b, uint64_t v)
         buf_putc(b, (char)(v >> (8 * i)));
 }
 
+/* The switches of the emulation, where there are some, tell precisions apart, too. */
+static uint64_t precision_number(const struct model *m)
+{
+    uint64_t n = (uint64_t)m->precision;
+    for (const char *at = m->emulation; at && *at; at++)
+        n = n * 1099511628211u + (unsigned char)*at;
+    return n;
+}
+
 static bool put_header(struct session *s, struct buf *b, struct err *e)
 {
     if (!s->has_identity && !model_identify(s->model, &s->identity, e))
@@ -79,7 +88,7 @@ static bool put_header(struct session *s, struct buf *b, struct err *e)
     put_u64(b, (uint64_t)s->n);
     put_u64(b, s->has_logits ? (uint64_t)s->model->vocab_size : 0);
     put_u64(b, n_snapshots);
-    put_u64(b, (uint64_t)s->model->precision);
+    put_u64(b, precision_number(s->model));
     put_u64(b, (uint64_t)s->states->n);
     for (int i = 0; i < s->states->n; i++) {
         const struct backend_state *state = states[i];
@@ -225,7 +234,7 @@ static bool check_header(struct session *s, const struct map_file *map, struct c
         other = "to another package";
     else if (memcmp(at + 8 + IDENTITY_BYTES / 2, own + IDENTITY_BYTES / 2, IDENTITY_BYTES / 2) != 0)
         other = "to another package: its weights are not these";
-    else if (load_le(numbers + 32, 8) != (uint64_t)s->model->precision)
+    else if (load_le(numbers + 32, 8) != precision_number(s->model))
         other = "to another precision";
     else if (header_bytes != header.n || map->bytes < sizeof magic + 8 + header.n + CHECKSUM_BYTES ||
              memcmp(at + 8 + OWN_BYTES, own + OWN_BYTES, header.n - OWN_BYTES) != 0)

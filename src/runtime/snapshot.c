@@ -3,12 +3,12 @@
 #include <string.h>
 #include "runtime/session_int.h"
 
-/* A recurrent state can look like a cache by its shape, and PRECISION_FP16 does not know which are recurrent. */
+/* A recurrent state can look like a cache by its shape, and the precisions that round each op do not know which are recurrent. */
 bool state_is_full_length(const struct session *s, const struct backend_state *state)
 {
     const struct model *m = s->model;
-    bool is_cache =
-        !state->is_recurrent && !(m->precision == PRECISION_FP16 && m->package->meta->recurrent_state);
+    bool is_rounded = m->precision == PRECISION_FP16 || m->precision == PRECISION_ANE;
+    bool is_cache = !state->is_recurrent && !(is_rounded && m->package->meta->recurrent_state);
     return is_cache && state->elem_bytes > 0 && model_is_full_cache(m, state->rank, state->dims);
 }
 

@@ -55,6 +55,8 @@ folder tokenize PATH x
 file   tokenize package --decode @PATH
 folder template PATH
 any    inspect PATH
+any    lint PATH
+any    forecast PATH --chip M4
 any    compile PATH -o out.mlmodelc
 any    plan PATH
 any    predict PATH --random -o out.st
@@ -119,7 +121,7 @@ for part in config.json model.safetensors; do
 done
 
 # ---- what the command line says wrongly ----
-for call in "convert" "pull" "pull not-a-name" "rm" "list x" "check" "run" "chat" "logits" "eval" "tokenize" "inspect" "compile" "plan" "template" \
+for call in "convert" "pull" "pull not-a-name" "rm" "list x" "check" "run" "chat" "logits" "eval" "tokenize" "inspect" "lint" "forecast" "forecast package" "compile" "plan" "template" \
     "convert a b" "run package" "run package -p x -f text" "run package -p" "run package -n x -p x" "logits package --tokens 1" \
     "logits package --tokens 1,x -o out.st" "logits package --tokens 999999 -o out.st" "tokenize package --decode 1,x" "eval package" \
     "check package --tokens 1" "bench" "bench package -p x" "bench package -p 9-1" "bench package -o text" "bench package -pg 1" "bench package -r 0" \

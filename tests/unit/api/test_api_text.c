@@ -387,6 +387,25 @@ static void test_inspect(void **state)
     free(path);
 }
 
+static void test_lint(void **state)
+{
+    (void)state;
+    mk_text *t;
+    char *path = package_make(&tiny);
+    OK(mk_lint(library, path, NULL, &t, e));
+    assert_non_null(strstr(mk_text_data(t, NULL), "\"errors\":\t0"));
+    assert_non_null(strstr(mk_text_data(t, NULL), "\"id\":\t\"ANE012\""));
+    mk_text_free(t);
+    OK(mk_lint(library, path, "{\"chip\": \"M1\", \"os\": \"macOS 15\"}", &t, e));
+    assert_non_null(strstr(mk_text_data(t, NULL), "\"chip\":\t\"M1\""));
+    mk_text_free(t);
+    FAILS(mk_lint(library, path, "{\"chip\": \"none\"}", &t, e), MK_USAGE, "found 'none'");
+    assert_null(t);
+    FAILS(mk_lint(library, path, "{\"chips\": 1}", &t, e), MK_USAGE, "unknown key 'chips'");
+    FAILS(mk_lint(library, "no/such/thing", NULL, &t, e), MK_FAILED, "no such file");
+    free(path);
+}
+
 static bool count_calls(void *context, const mk_progress *p)
 {
     int *n = context;
@@ -509,19 +528,13 @@ static void test_order_of_closing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_wrong_structures),
-        cmocka_unit_test(test_text),
-        cmocka_unit_test(test_token_bytes),
-        cmocka_unit_test(test_template),
-        cmocka_unit_test(test_sampler),
-        cmocka_unit_test(test_session),
-        cmocka_unit_test(test_cancel),
-        cmocka_unit_test(test_files),
-        cmocka_unit_test(test_inspect),
-        cmocka_unit_test(test_check),
-        cmocka_unit_test(test_convert),
-        cmocka_unit_test(test_order_of_closing),
+        cmocka_unit_test(test_names),    cmocka_unit_test(test_wrong_structures),
+        cmocka_unit_test(test_text),     cmocka_unit_test(test_token_bytes),
+        cmocka_unit_test(test_template), cmocka_unit_test(test_sampler),
+        cmocka_unit_test(test_session),  cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_files),    cmocka_unit_test(test_inspect),
+        cmocka_unit_test(test_lint),     cmocka_unit_test(test_check),
+        cmocka_unit_test(test_convert),  cmocka_unit_test(test_order_of_closing),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
