@@ -15,9 +15,8 @@
 #define MAX_CONFIG_BYTES ((size_t)64 << 20)
 #define MAX_NAMES 4096 /* each is looked for among the others */
 
-static const char *const token_names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
-                                          "pad_token", "cls_token", "mask_token"};
-#define N_TOKEN_NAMES (sizeof token_names / sizeof token_names[0])
+static const char *const token_names[TOKENIZER_N_NAMES] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                                           "pad_token", "cls_token", "mask_token"};
 
 static bool expected(const char *where, const char *key, const char *what, const cJSON *item, struct err *e)
 {
@@ -69,6 +68,19 @@ static bool push_named(struct tokenizer_config *c, const cJSON *item, const char
     a.special = a.only_new = true;
     a.marks = !json_get(c->config, "added_tokens_decoder"); /* that says itself what is special */
     push(c, &a);
+    return true;
+}
+
+/* What the class fills in where no file says anything, null included. */
+static bool push_default(struct tokenizer_config *c, const char *text)
+{
+    const struct added_entry a = {.text = text,
+                                  .special = true,
+                                  .only_new = true,
+                                  .of_class = true,
+                                  .marks = !json_get(c->config, "added_tokens_decoder")};
+    if (text)
+        push(c, &a);
     return true;
 }
 
@@ -151,7 +163,7 @@ static bool push_added_file(struct tokenizer_config *c, const char *where, struc
     struct table *texts =
         table_new(); /* special here; what tokenizer_config.json has as objects is not yet */
     bool ok = true;
-    for (size_t i = 0; i < N_TOKEN_NAMES; i++)
+    for (size_t i = 0; i < TOKENIZER_N_NAMES; i++)
         note_text(texts, said(c, token_names[i]), json_get(c->map, token_names[i]) != NULL);
     note_list(texts, json_get(c->config, "extra_special_tokens"), false);
     note_list(texts, json_get(c->config, "additional_special_tokens"), false);
@@ -204,7 +216,7 @@ static bool read_object(cJSON **out, const char *folder, const char *name, struc
 
 static bool has_token_name(const char *key)
 {
-    for (size_t i = 0; i < N_TOKEN_NAMES; i++)
+    for (size_t i = 0; i < TOKENIZER_N_NAMES; i++)
         if (strcmp(key, token_names[i]) == 0)
             return true;
     return false;
@@ -317,67 +329,51 @@ static bool push_tokens(struct tokenizer_config *c, const char *where, struct er
     size_t n_listed = c->n;
     /* Stable: of equal ids the first one comes first. */
     mem_sort_stable(c->entries, n_listed, sizeof *c->entries, compare_ids);
-    for (size_t i = 0; i < N_TOKEN_NAMES; i++)
-        if (!push_named(c, said(c, token_names[i]), where, token_names[i], e))
+    for (size_t i = 0; i < TOKENIZER_N_NAMES; i++) {
+        const cJSON *item = said(c, token_names[i]);
+        if (item ? !push_named(c, item, where, token_names[i], e) : !push_default(c, c->class->names[i]))
             return false;
+    }
     if (!push_own_names(c, where, e))
         return false;
     mark_named(c, n_listed);
     return push_extra_tokens(c, where, e);
 }
 
-/* What a class of transformers makes of add_prefix_space. Those that build no part of their own keep what tokenizer.json
- * says. */
-enum prefix_class {
-    PREFIX_OF_FILE,
-    PREFIX_OF_BYTES,      /* builds a ByteLevel pre-tokenizer by the flag */
-    PREFIX_OF_BLANKS,     /* builds Metaspace and its decoder by it */
-    PREFIX_OF_CODE_BLANKS /* Metaspace alone */
-};
-
-static enum prefix_class class_of(const char *name)
+/* The class that transformers would read the tokenizer with. */
+static bool read_class(struct tokenizer_config *c, const char *where, struct err *e)
 {
-    static const struct {
-        const char *name;
-        enum prefix_class class;
-    } classes[] = {{"Qwen2Tokenizer", PREFIX_OF_BYTES},          {"Qwen3_5Tokenizer", PREFIX_OF_BYTES},
-                   {"GPT2Tokenizer", PREFIX_OF_BYTES},           {"RobertaTokenizer", PREFIX_OF_BYTES},
-                   {"CodeGenTokenizer", PREFIX_OF_BYTES},        {"GPTNeoXTokenizer", PREFIX_OF_BYTES},
-                   {"CohereTokenizer", PREFIX_OF_BYTES},         {"LlamaTokenizer", PREFIX_OF_BLANKS},
-                   {"CodeLlamaTokenizer", PREFIX_OF_CODE_BLANKS}};
-    size_t n = name ? strlen(name) : 0;
-    if (name && has_suffix(name, "Fast"))
-        n -= strlen("Fast");
-    for (size_t i = 0; i < sizeof classes / sizeof classes[0]; i++)
-        if (n == strlen(classes[i].name) && memcmp(name, classes[i].name, n) == 0)
-            return classes[i].class;
-    return PREFIX_OF_FILE;
+    const char *declared = NULL, *model_type = NULL;
+    if (!json_get_string(c->config, "tokenizer_class", &declared, where, e) ||
+        (!declared && !json_get_string(c->model, "tokenizer_class", &declared, "config.json", e)) ||
+        !json_get_string(c->model, "model_type", &model_type, "config.json", e))
+        return false;
+    c->class = tokenizer_class_find(declared, model_type);
+    return true;
 }
 
 static bool read_flags(struct tokenizer_config *c, const char *where, struct err *e)
 {
-    const char *class_name = NULL;
     bool wanted = false, meant = false;
     if (!json_get_bool(c->config, "clean_up_tokenization_spaces", &wanted, where, e) ||
         !json_get_bool(c->config, "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output",
-                       &meant, where, e) ||
-        !json_get_string(c->config, "tokenizer_class", &class_name, where, e))
+                       &meant, where, e))
         return false;
     c->clean_up = wanted && meant; /* as in transformers, for BPE only when it says twice that it means it */
     const cJSON *prefix = json_get(c->config, "add_prefix_space");
-    enum prefix_class class = class_of(class_name);
-    if (cJSON_IsBool(prefix) && class == PREFIX_OF_BYTES) {
+    if (cJSON_IsBool(prefix) && c->class->prefix == PREFIX_OF_BYTES) {
         c->has_prefix_space = true;
         c->prefix_space = cJSON_IsTrue(prefix);
     }
-    c->keeps_blank = cJSON_IsFalse(prefix) && class == PREFIX_OF_BLANKS;
-    c->drops_prefix = c->keeps_blank || (cJSON_IsFalse(prefix) && class == PREFIX_OF_CODE_BLANKS);
+    if (c->class->prefix == PREFIX_OF_BLANKS || c->class->prefix == PREFIX_OF_CODE_BLANKS)
+        c->own_parts = tokenizer_class_parts(c->class, !cJSON_IsFalse(prefix),
+                                             cJSON_IsTrue(json_get(c->config, "legacy")));
     return json_get_bool(c->config, "split_special_tokens", &c->splits_special, where, e);
 }
 
 bool tokenizer_config_take(struct tokenizer_config *c, const char *where, struct err *e)
 {
-    return read_flags(c, where, e) && push_tokens(c, where, e);
+    return read_class(c, where, e) && read_flags(c, where, e) && push_tokens(c, where, e);
 }
 
 bool tokenizer_config_read(struct tokenizer_config *c, const char *folder, struct err *e)
@@ -389,7 +385,7 @@ bool tokenizer_config_read(struct tokenizer_config *c, const char *folder, struc
     if (ok && !json_get(c->config, "added_tokens_decoder"))
         ok = read_object(&c->map, folder, CHECKPOINT_SPECIAL_TOKENS, e) &&
              read_object(&c->added, folder, CHECKPOINT_ADDED_TOKENS, e);
-    ok = ok && tokenizer_config_take(c, where, e);
+    ok = ok && read_object(&c->model, folder, "config.json", e) && tokenizer_config_take(c, where, e);
     free(where);
     return ok;
 }
@@ -400,5 +396,7 @@ void tokenizer_config_fini(struct tokenizer_config *c)
     cJSON_Delete(c->config);
     cJSON_Delete(c->map);
     cJSON_Delete(c->added);
+    cJSON_Delete(c->model);
+    free(c->own_parts);
     *c = (struct tokenizer_config){0};
 }

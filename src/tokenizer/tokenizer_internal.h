@@ -293,8 +293,7 @@ struct tokenizer {
     struct ids prefix, suffix; /* what the post-processor adds */
     /* While it is read: what tokenizer_config.json decides. */
     bool has_prefix_space, prefix_space; /* of ByteLevel */
-    bool drops_prefix;                   /* of Metaspace, and of the normalizer that does the same */
-    bool keeps_blank;                    /* the decoder does not take one away at the start */
+    bool has_own_parts;                  /* of the class, in the place of the file's */
     bool splits_special;                 /* special tokens are not found in texts */
     struct decoder decoder;
 };
@@ -318,6 +317,27 @@ void encoder_fini(struct encoder *c);
 bool encoder_piece(struct encoder *c, struct str piece, bool is_start, bool with_tokens,
                    struct err *e) MUST_CHECK;
 
+/* --- classes of transformers (tokenizer_class.c) ------------------------------------------------------------------- */
+
+#define TOKENIZER_N_NAMES 7 /* bos, eos, unk, sep, pad, cls, mask */
+
+/* What a class makes of add_prefix_space. Those that build no part of their own keep what tokenizer.json says. */
+enum prefix_class {
+    PREFIX_OF_FILE,
+    PREFIX_OF_BYTES,      /* builds a ByteLevel pre-tokenizer by the flag */
+    PREFIX_OF_BLANKS,     /* builds Metaspace and its decoder by it */
+    PREFIX_OF_CODE_BLANKS /* Metaspace alone */
+};
+struct tokenizer_class {
+    const char *name; /* NULL: any other */
+    enum prefix_class prefix;
+    const char *names[TOKENIZER_N_NAMES]; /* tokens where no file says anything */
+};
+/* declared: tokenizer_class, NULL where none is; model_type: of config.json, or NULL. */
+const struct tokenizer_class *tokenizer_class_find(const char *declared, const char *model_type);
+/* The pre-tokenizer and the decoder of a class of blanks, as members of an object; heap. */
+char *tokenizer_class_parts(const struct tokenizer_class *class, bool adds_prefix, bool is_legacy);
+
 /* --- what lies beside a tokenizer.json (tokenizer_config.c) --------------------------------------------------------- */
 
 struct added_entry {
@@ -327,6 +347,7 @@ struct added_entry {
     bool older;    /* of added_tokens.json: counts only before what tokenizer.json says of larger ids */
     bool only_new; /* a name's, or an extra one: counts only where no listed token has this text ... */
     bool marks;    /* ... but makes one that has it special */
+    bool of_class; /* no file has it: the class fills it in */
 };
 /* Reads a token: its text, or an object with content and flags. special, and normalized as its opposite, are what holds
  * when the object does not say. */
@@ -334,11 +355,14 @@ bool added_entry_read(struct added_entry *out, const cJSON *item, bool special, 
                       const char *key, struct err *e) MUST_CHECK;
 
 struct tokenizer_config {
-    cJSON *config, *map, *added; /* the trees of the files; NULL where there is none */
+    cJSON *config, *map, *added,
+        *model; /* the trees of the files (model: config.json); NULL where there is none */
+    const struct tokenizer_class *class;
+    char *own_parts; /* JSON: what the class builds unless the tokenizer is one on bytes; NULL: nothing */
     struct added_entry *entries; /* in the order in which they are added */
     size_t n, capacity;
     bool clean_up;
-    bool has_prefix_space, prefix_space, drops_prefix, keeps_blank, splits_special;
+    bool has_prefix_space, prefix_space, splits_special;
 };
 /* folder: that of the tokenizer.json. Finish it in any case. */
 bool tokenizer_config_read(struct tokenizer_config *c, const char *folder, struct err *e) MUST_CHECK;

@@ -187,8 +187,6 @@ static bool read_normalizer(struct tokenizer *t, const cJSON *item, const char *
             return false;
         if (!prepend)
             return expected(where, "Prepend", "a text \"prepend\"", NULL, e);
-        if (t->drops_prefix)
-            return true;
         *step = (struct normalizer){.kind = NORMALIZE_PREPEND, .to = xstrdup(prepend)};
     } else if (strcmp(type, "Strip") == 0) {
         *step = (struct normalizer){.kind = NORMALIZE_STRIP};
@@ -280,8 +278,6 @@ static bool read_metaspace(struct tokenizer *t, struct splitter *step, const cJS
         !read_prepend_scheme(&step->prefix_when, item, where, e) ||
         !json_get_bool(item, "split", &split, where, e))
         return false;
-    if (t->drops_prefix)
-        step->prefix_when = PREFIX_NEVER;
     /* "first" asks whether a piece starts where the text did before it was normalised */
     for (int i = 0; i < t->n_normalizers && step->prefix_when == PREFIX_FIRST; i++) {
         const struct normalizer *n = &t->normalizers[i];
@@ -466,11 +462,7 @@ static bool read_decoder(struct tokenizer *t, const cJSON *item, const char *typ
     }
     if (strcmp(type, "Strip") == 0 && (d->is_fused || !d->byte_fallback)) {
         struct decoder_strip *strip = d->is_fused ? &d->text_strip : &d->token_strip;
-        if (!read_decoder_strip(strip, item, where, e))
-            return false;
-        if (t->keeps_blank) /* none was put in front */
-            strip->n_start = 0;
-        return true;
+        return read_decoder_strip(strip, item, where, e);
     }
     if (d->is_fused)
         return unsupported(where, "decoder behind Fuse", type, e);
@@ -488,7 +480,7 @@ static bool read_decoder(struct tokenizer *t, const cJSON *item, const char *typ
         if (!read_char(blank, item, "replacement", where, e) || !read_prepend_scheme(&when, item, where, e))
             return false;
         d->blank = xstrdup(blank);
-        d->drops_first = when != PREFIX_NEVER && !t->keeps_blank;
+        d->drops_first = when != PREFIX_NEVER;
         return true;
     }
     if (strcmp(type, "Replace") != 0)
@@ -499,6 +491,22 @@ static bool read_decoder(struct tokenizer *t, const cJSON *item, const char *typ
         return false;
     d->n_replacements++;
     return true;
+}
+
+static bool is_byte_level(const cJSON *part, const char *members)
+{
+    const cJSON *type = json_get(part, "type"), *list = json_get(part, members);
+    bool found = cJSON_IsString(type) && strcmp(type->valuestring, "ByteLevel") == 0;
+    for (const cJSON *item = cJSON_IsArray(list) ? list->child : NULL; item && !found; item = item->next)
+        found = is_byte_level(item, members);
+    return found;
+}
+
+/* Such a file is read as it is, whatever class is declared. */
+static bool has_byte_level(const cJSON *root)
+{
+    return is_byte_level(json_get(root, "pre_tokenizer"), "pretokenizers") ||
+           is_byte_level(json_get(root, "decoder"), "decoders");
 }
 
 bool tokenizer_load(struct tokenizer *t, const cJSON *root, struct str vocab, struct str merges,
@@ -513,18 +521,25 @@ bool tokenizer_load(struct tokenizer *t, const cJSON *root, struct str vocab, st
         return unsupported(where, "tokenizer version", version, e);
     t->has_prefix_space = config && config->has_prefix_space;
     t->prefix_space = config && config->prefix_space;
-    t->drops_prefix = config && config->drops_prefix;
-    t->keeps_blank = config && config->keeps_blank;
     t->splits_special = config && config->splits_special;
+    cJSON *own = NULL;
+    if (config && config->own_parts && !has_byte_level(root)) {
+        if (!json_parse(&own, config->own_parts, strlen(config->own_parts), where, e))
+            return false;
+        t->has_own_parts = true;
+    }
+    const cJSON *parts = own ? own : root;
     /* the pre-tokenizer tells whether symbols are bytes; added tokens need the normalizer and the model's ids
      */
-    return read_parts(t, json_get(root, "normalizer"), "normalizer", "normalizers", read_normalizer, where,
-                      e) &&
-           read_parts(t, json_get(root, "pre_tokenizer"), "pre-tokenizer", "pretokenizers", read_splitter,
-                      where, e) &&
-           read_parts(t, json_get(root, "decoder"), "decoder", "decoders", read_decoder, where, e) &&
-           read_model(&t->model, json_get(root, "model"), vocab, merges, where, e) &&
-           tokenizer_add_tokens(t, json_get(root, "added_tokens"), config, where, e) &&
-           read_parts(t, json_get(root, "post_processor"), "post-processor", "processors", read_processor,
-                      where, e);
+    bool ok = read_parts(t, json_get(parts, "normalizer"), "normalizer", "normalizers", read_normalizer,
+                         where, e) &&
+              read_parts(t, json_get(parts, "pre_tokenizer"), "pre-tokenizer", "pretokenizers", read_splitter,
+                         where, e) &&
+              read_parts(t, json_get(parts, "decoder"), "decoder", "decoders", read_decoder, where, e) &&
+              read_model(&t->model, json_get(root, "model"), vocab, merges, where, e) &&
+              tokenizer_add_tokens(t, json_get(root, "added_tokens"), config, where, e) &&
+              read_parts(t, json_get(root, "post_processor"), "post-processor", "processors", read_processor,
+                         where, e);
+    cJSON_Delete(own);
+    return ok;
 }

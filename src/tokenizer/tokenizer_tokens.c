@@ -173,7 +173,8 @@ bool tokenizer_add_tokens(struct tokenizer *t, const cJSON *list, const struct t
             a.taken[entry.id / 8] |= (uint8_t)(1 << entry.id % 8);
     }
     for (size_t i = 0; config && i < config->n && ok; i++)
-        ok = add(&a, &config->entries[i], e) || err_wrap(e, "%s: what is declared beside it", where);
+        ok = (config->entries[i].of_class && config->own_parts && !t->has_own_parts) ||
+             add(&a, &config->entries[i], e) || err_wrap(e, "%s: what is declared beside it", where);
     ok = ok && finish(&a, e);
     free(a.states);
     free(a.of_id);

@@ -1,9 +1,9 @@
 """Writes what transformers (5.24) with tokenizers (0.23.3) gives for tokenizers of which part is declared beside
 tokenizer.json only: tokenizer_config.json, special_tokens_map.json, added_tokens.json.
 
-Usage: make_declared_tokens.py TOKENIZER.JSON OUT.jsonl
-TOKENIZER.JSON has the 256 bytes and the added tokens <|im_start|> and <|im_end|>. A line of OUT is {"name", "replace":
-members of tokenizer.json that differ, "config", "map", "added": the three files or null, "cases": [{"text", "ids",
+Usage: make_declared_tokens.py FOLDER (tests/data/tokenizers)
+Its bytes.tokenizer.json has the 256 bytes and the added tokens <|im_start|> and <|im_end|>. Writes blanks.tokenizer.json, a tokenizer on
+characters as Llama's are, and declared.jsonl, of which a line is {"name", "base": one of these two, "replace": members of it that differ, "config", "map", "added": the three files or null, "model": model_type of config.json, "cases": [{"text", "ids",
 "decoded": of all ids, without special tokens}]}.
 """
 import json
@@ -39,9 +39,21 @@ BLANKS = {
                                                     "\u2581a"])}},
     "added_tokens": [],
 }
+# The same as Metaspace.
+def metaspace(scheme):
+    return {**BLANKS, "normalizer": None, "pre_tokenizer": {
+        "type": "Metaspace", "replacement": "\u2581", "prepend_scheme": scheme, "split": False}}
+
+
+# As Gemma's: blanks are characters, none is put in front.
+GEMMA = {**BLANKS, "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"},
+         "pre_tokenizer": {"type": "Split", "behavior": "MergedWithPrevious", "invert": False, "pattern": {"String": " "}},
+         "decoder": {"type": "Sequence", "decoders": BLANKS["decoder"]["decoders"][:3]}}
 FAST = {"tokenizer_class": "PreTrainedTokenizerFast"}
 TEXTS = ["a<|new|>b", "a  <|new|>  b <|im_end|> x", "x<|b|>y <|im_start|>z", "  Aa aa c c<pad> \u00e9x E\u0301X<|im_end|>\n",
          "<|new|><|b|><pad><|im_end|><|im_end|>", "1<|NEW|>2 AA <PAD>", "_a_<|new|>_<|endoftext|>", "a"]
+# For classes: blanks around tokens, and tokens that a class fills in.
+CLASS_TEXTS = ["a b", "  a </s>a<s> a  b", " </s> <unk>a\n", "\u2581a", "<|endoftext|><pad><mask><bos><eos><|padding|>a <|im_end|>"]
 
 
 def token(content, **flags):
@@ -128,6 +140,53 @@ def full_added():
     return [{"id": 256 + i, **token(t)} for i, t in enumerate(["<|im_start|>", "<|im_end|>", "<|endoftext|>"])]
 
 
+def of_blanks():
+    """What classes make of a tokenizer with blanks, and of each kind of model."""
+    three = [{"id": i, **token(t)} for i, t in enumerate(["<unk>", "<s>", "</s>"])]
+    start = {"post_processor": {
+        "type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}}}}
+    infill = {key + "_token": None for key in ["prefix", "middle", "suffix", "eot", "fill"]}
+    files = {"Prepend": BLANKS, "first": metaspace("first"), "always": metaspace("always")}
+    for file, parts in files.items():
+        for name in ["LlamaTokenizer", "LlamaTokenizerFast", "CodeLlamaTokenizer", "PreTrainedTokenizerFast"]:
+            more = start if name == "CodeLlamaTokenizer" else {}
+            for prefix in [{}, {"add_prefix_space": None}, {"add_prefix_space": True}, {"add_prefix_space": False}]:
+                for legacy in [{}, {"legacy": True}] if name == "LlamaTokenizer" else [{"legacy": False}]:
+                    yield (f"{name}, {file}, {prefix}, {legacy}", {**parts, **more, "added_tokens": three},
+                           {"tokenizer_class": name, **prefix, **legacy, **(infill if more else {})}, "llama")
+    for model in ["llama", "mistral", "qwen3", "gemma3_text", "smollm3"]:
+        for prefix in [True, False]:
+            yield (f"LlamaTokenizer of {model}, {prefix}", {**BLANKS, "added_tokens": three},
+                   {"tokenizer_class": "LlamaTokenizerFast", "add_prefix_space": prefix}, model)
+    yield "LlamaTokenizer on bytes", {}, {"tokenizer_class": "LlamaTokenizer", "add_prefix_space": True}, "llama"
+    yield "LlamaTokenizer on bytes, qwen3", {}, {"tokenizer_class": "LlamaTokenizer", "add_prefix_space": False}, "qwen3"
+
+
+def of_names():
+    """Tokens that the files lack and a class fills in."""
+    ends = [{"id": 256 + i, **token(t)} for i, t in enumerate(["<|im_start|>", "<|im_end|>"])]
+    ends_only = {"added_tokens": ends}
+    gpt2 = {"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}}
+    for name, parts, model in [("Qwen2Tokenizer", QWEN, "qwen2"), ("Qwen2TokenizerFast", QWEN, "qwen3"), ("GPT2Tokenizer", gpt2, "llama"),
+                               ("GPT2TokenizerFast", gpt2, "smollm3"), ("CodeGenTokenizer", gpt2, "llama"), ("LlamaTokenizer", gpt2, "llama")]:
+        yield f"names of {name}", {**parts, **ends_only}, {"tokenizer_class": name}, model
+        yield f"names of {name}, null", {**parts, **ends_only}, {
+            "tokenizer_class": name, "eos_token": None, "unk_token": None, "pad_token": None, "bos_token": None}, model
+        yield f"names of {name}, one given", {**parts, **ends_only}, {"tokenizer_class": name, "eos_token": "<|im_end|>", "pad_token": "<pad>"}, model
+        yield f"names of {name}, listed", {**parts, **ends_only}, {
+            "tokenizer_class": name, "added_tokens_decoder": {
+                "256": token("<|im_start|>"), "257": token("<|im_end|>"), "258": token("<|endoftext|>", special=False, lstrip=True)}}, model
+    for model in ["qwen2", "qwen3", "qwen3_moe", "llama", "smollm3"]: # no class declared, and a general one
+        yield f"names of {model}", {**QWEN, **ends_only}, {}, model
+        yield f"names of {model}, general", {**QWEN, **ends_only}, dict(FAST), model
+    for given in [[], ["<s>"], ["<unk>", "</s>"]]:
+        added = [{"id": i, **token(t)} for i, t in enumerate(["<unk>", "<s>", "</s>"]) if t in given]
+        yield f"names of LlamaTokenizer, {given} added", {**BLANKS, "added_tokens": added}, {"tokenizer_class": "LlamaTokenizer"}, "llama"
+        yield f"names of GemmaTokenizer, {given} added", {**GEMMA, "added_tokens": added}, {"tokenizer_class": "GemmaTokenizer"}, "gemma3_text"
+
+
 def drawn(draw):
     def flags():
         return {f: draw.random() < 0.25 for f in ["lstrip", "rstrip", "single_word", "normalized"]} | {
@@ -151,23 +210,32 @@ def drawn(draw):
 
 
 def main():
-    base = json.load(open(sys.argv[1], encoding="utf-8"))
+    folder_out = sys.argv[1]
+    bases = {"bytes": json.load(open(os.path.join(folder_out, "bytes.tokenizer.json"), encoding="utf-8"))}
+    bases["blanks"] = {**bases["bytes"], **BLANKS}
+    with open(os.path.join(folder_out, "blanks.tokenizer.json"), "w", encoding="utf-8") as out:
+        json.dump(bases["blanks"], out)
+        out.write("\n")
     draw = random.Random(12)
-    variants = list(fixed()) + [(f"drawn {i}", *drawn(draw)) for i in range(60)]
-    with open(sys.argv[2], "w", encoding="utf-8") as out:
-        for name, replace, config, tokens_map, added in variants:
+    variants = [(*v, "qwen3", TEXTS) for v in [*fixed(), *((f"drawn {i}", *drawn(draw)) for i in range(60))]]
+    variants += [(name, replace, config, None, None, model, CLASS_TEXTS) for name, replace, config, model in [*of_blanks(), *of_names()]]
+    with open(os.path.join(folder_out, "declared.jsonl"), "w", encoding="utf-8") as out:
+        for name, replace, config, tokens_map, added, model, texts in variants:
+            tokenizer_json = {**bases["bytes"], **replace}
+            base = "blanks" if tokenizer_json["model"] == BLANKS["model"] else "bytes"
+            replace = {key: value for key, value in tokenizer_json.items() if value != bases[base][key]}
             with tempfile.TemporaryDirectory() as folder:
-                files = {"tokenizer.json": {**base, **replace}, "config.json": {"model_type": "qwen3"},
+                files = {"tokenizer.json": tokenizer_json, "config.json": {"model_type": model},
                          "tokenizer_config.json": config, "special_tokens_map.json": tokens_map, "added_tokens.json": added}
                 for file, content in files.items():
                     if content is not None:
                         json.dump(content, open(os.path.join(folder, file), "w", encoding="utf-8"))
                 tokenizer = AutoTokenizer.from_pretrained(folder)
             cases = []
-            for text in TEXTS:
+            for text in texts:
                 ids = tokenizer(text)["input_ids"]
                 cases.append({"text": text, "ids": ids, "decoded": tokenizer.decode(ids, skip_special_tokens=True)})
-            out.write(json.dumps({"name": name, "replace": replace, "config": config, "map": tokens_map, "added": added,
+            out.write(json.dumps({"name": name, "base": base, "replace": replace, "config": config, "map": tokens_map, "added": added, "model": model,
                                   "cases": cases}) + "\n")
 
 

@@ -24,7 +24,7 @@ static int remove_folder(void **state)
 }
 
 static const char *const files[] = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
-                                    "added_tokens.json"};
+                                    "added_tokens.json", "config.json"};
 
 /* text NULL: no such file. */
 static void put(const char *name, const char *text)
@@ -48,10 +48,13 @@ static void put_json(const char *name, const cJSON *item)
     cJSON_free(text);
 }
 
-static cJSON *base_tokenizer(void)
+/* base: "bytes" or "blanks". */
+static cJSON *base_tokenizer(const char *base)
 {
     cJSON *root = NULL;
-    ASSERT_OK(json_read_file(&root, DATA "bytes.tokenizer.json", 1 << 20, e));
+    char *path = xasprintf("%s%s.tokenizer.json", DATA, base);
+    ASSERT_OK(json_read_file(&root, path, 1 << 20, e));
+    free(path);
     return root;
 }
 
@@ -93,9 +96,14 @@ static void test_like_transformers(void **state)
     ASSERT_OK(file_read(&text, &bytes, DATA "declared.jsonl", 1 << 24, e));
     for (char *p = text, *end; p < text + bytes; p = end + 1, n++) {
         end = strchr(p, '\n') ? strchr(p, '\n') : text + bytes;
-        cJSON *item = NULL, *root = base_tokenizer();
+        cJSON *item = NULL;
         struct tokenizer *t = NULL;
+        const char *base = "", *model = "";
         ASSERT_OK(json_line_parse(&item, p, (size_t)(end - p), "declared.jsonl", e));
+        ASSERT_OK(json_get_string(item, "base", &base, "declared.jsonl", e));
+        ASSERT_OK(json_get_string(item, "model", &model, "declared.jsonl", e));
+        cJSON *root = base_tokenizer(base);
+        char *config = xasprintf("{\"model_type\": \"%s\"}", model);
         for (const cJSON *m = json_get(item, "replace")->child; m; m = m->next) {
             cJSON_DeleteItemFromObjectCaseSensitive(root, m->string);
             cJSON_AddItemToObject(root, m->string, cJSON_Duplicate(m, true));
@@ -104,6 +112,8 @@ static void test_like_transformers(void **state)
         put_json("tokenizer_config.json", json_get(item, "config"));
         put_json("special_tokens_map.json", json_get(item, "map"));
         put_json("added_tokens.json", json_get(item, "added"));
+        put("config.json", config);
+        free(config);
         const char *name = "";
         ASSERT_OK(json_get_string(item, "name", &name, "declared.jsonl", e));
         ASSERT_OK(tokenizer_open(&t, folder, e));
@@ -114,7 +124,7 @@ static void test_like_transformers(void **state)
         cJSON_Delete(root);
     }
     free(text);
-    assert_int_equal(n, 133);
+    assert_int_equal(n, 245);
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         put(files[i], NULL);
 }
@@ -148,7 +158,7 @@ static void test_broken(void **state)
         {"added_tokens.json", "{\"a\": 1e300}"},
         {"added_tokens.json", "[\"a\"]"},
     };
-    cJSON *root = base_tokenizer();
+    cJSON *root = base_tokenizer("bytes");
     put_json("tokenizer.json", root);
     cJSON_Delete(root);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -171,7 +181,7 @@ static void test_tolerated(void **state)
     (void)state;
     static const char *const texts[] = {"{\"pad_token\": false}", "{\"eos_token\": 3, \"x_token\": [1]}",
                                         "{\"pad_token\": {\"content\": \"<|new|>\", \"lstrip\": false}}"};
-    cJSON *root = base_tokenizer();
+    cJSON *root = base_tokenizer("bytes");
     put_json("tokenizer.json", root);
     cJSON_Delete(root);
     for (int i = 0; i < 3; i++) {
