@@ -1,4 +1,5 @@
 # milkit bench: its formats, as llama-bench's readers take them, what it refuses, and comparing. Never how fast anything is.
+# labels: host
 . "$SOURCE/tests/cli/packages.sh"
 make_package "$tiny" tiny -c 64 -b 8 --format mlmodelc --lut-ffn 4,8
 make_package "$DATA/models/qwen3_5-equal" hybrid -c 64 -b 8 --format mlmodelc

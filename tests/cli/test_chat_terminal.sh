@@ -1,5 +1,6 @@
 # milkit chat at a terminal, which tmux plays: three turns, /regen, Ctrl-C in mid answer, /save and /load, thinking dimmed,
 # editing, recall, search, pasted texts, and that nothing typed is lost.
+# labels: host
 . "$SOURCE/tests/cli/packages.sh"
 if ! command -v tmux >/dev/null; then
     echo "SKIPPED: tmux is not installed, so nothing was tried at a terminal"

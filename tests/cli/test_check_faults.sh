@@ -2,6 +2,7 @@
 # too strong or too weak, keys and values swapped, positions off by one, experts mixed up. Where nothing can fail there is no
 # verdict.
 # shellcheck source=tests/cli/packages.sh
+# labels: host
 . "$SOURCE/tests/cli/packages.sh"
 models=$DATA/models
 if ! command -v python3 >/dev/null; then

@@ -1,5 +1,6 @@
 # milkit check --layers: a wrong layer and a wrong state are found by name, in every family; limits by width; packages of
 # other converters show the borders of their chunks.
+# labels: host
 . "$SOURCE/tests/cli/packages.sh"
 models=$DATA/models
 

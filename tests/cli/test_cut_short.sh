@@ -1,6 +1,7 @@
 # A mapped file that another program cuts short while it is read: one message that names it and status 1, from every command
 # that reads mappings, in whichever thread; no half-written output; finished parts of a conversion stay.
 # shellcheck source=tests/cli/packages.sh
+# labels: host
 . "$SOURCE/tests/cli/packages.sh"
 if [ ! -r /proc/self/maps ]; then
     echo "SKIPPED: there is no /proc/PID/maps here to tell when a file is mapped"

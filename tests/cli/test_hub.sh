@@ -1,4 +1,5 @@
 # Every command that takes a checkpoint or a package finds it by its name in the local Hugging Face cache.
+# labels: host
 . "$SOURCE/tests/cli/packages.sh"
 commit=0123456789abcdef0123456789abcdef01234567
 export HF_HUB_CACHE=$PWD/hub

@@ -1,4 +1,5 @@
 # milkit inspect: every kind of path, for people and as JSON.
+# labels: host
 set -u
 rm -rf "$SCRATCH"
 mkdir -p "$SCRATCH"

@@ -1,5 +1,6 @@
 # An installation, as a user and a packager sees it: what is there, what the library shows, programs in C and C++ that are built with
 # pkg-config alone, the static library, CMake, and that uninstalling leaves nothing.
+# labels: host
 . "$SOURCE/tests/cli/packages.sh"
 
 is_sanitized && exit 77 # programs of others are not

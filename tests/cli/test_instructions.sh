@@ -2,6 +2,7 @@
 # machine moves. Within 3 % of tests/data/instructions.txt, in both directions, so that what was gained is held, too;
 # UPDATE=1 renews the file (`UPDATE=1 ctest --preset ci -R cli.instructions`).
 # The numbers are those of the release build with gcc 12 on x86-64; skipped elsewhere, and without valgrind.
+# labels: host
 . "$SOURCE/tests/cli/packages.sh"
 expected=$SOURCE/tests/data/instructions.txt
 skip() {

@@ -1,4 +1,5 @@
 # A checkpoint where run and chat expect a package: converted once, kept, listed, removed.
+# labels: host
 . "$SOURCE/tests/cli/packages.sh"
 export MILKIT_CACHE=$PWD/kept HF_HUB_CACHE=$PWD/hub
 cp -r "$tiny" checkpoint

@@ -1,6 +1,7 @@
 # A conversion that is killed (kill -9) at moments spread over its work, and resumed: the same bytes as without. Moments
 # are told by the files that have appeared, not by a clock; the unit test failing_writes kills at system calls.
 # shellcheck source=tests/cli/packages.sh
+# labels: host
 . "$SOURCE/tests/cli/packages.sh"
 options="--lut-ffn 4,8 --lut-head 6 --chunks 3"
 

@@ -1,5 +1,6 @@
 # Options of other tools: each works as ours, is ignored with a note or refused with a hint, as docs/options.md says; prompts
 # from files and stdin; a reader that closes stdout.
+# labels: host
 . "$SOURCE/tests/cli/packages.sh"
 make_package "$tiny" tiny -c 64 -b 8 --format mlmodelc
 page=$SOURCE/docs/options.md

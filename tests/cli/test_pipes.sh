@@ -1,5 +1,6 @@
 # A FIFO or a device in the place of any file of a package or a checkpoint is refused at once, with its name; text for a
 # command may come from a pipe.
+# labels: host
 . "$SOURCE/tests/cli/packages.sh"
 make_package "$tiny" tiny -c 64 -b 8
 mkdir checkpoint
@@ -12,10 +13,10 @@ refused() {
     cp -r "$folder" other
     rm -rf "other/$file"
     mkfifo "other/$file"
-    expect 1 "$file: not a regular file" timeout 20 "$@"
+    expect 1 "$file: not a regular file" timeout 300 "$@"
     rm -f "other/$file"
     ln -s /dev/zero "other/$file"
-    expect 1 "$file: not a regular file" timeout 20 "$@"
+    expect 1 "$file: not a regular file" timeout 300 "$@"
     rm -rf other
 }
 
@@ -37,8 +38,8 @@ for file in config.json generation_config.json tokenizer.json tokenizer_config.j
     [ ! -e converted ] || fail "$file: convert left something"
 done
 mkfifo pipe
-expect 1 "pipe: not a regular file" timeout 20 "$MILKIT" inspect pipe
-expect 1 "pipe: not a regular file" timeout 20 "$MILKIT" chat tiny --chat-template pipe -p Hello
+expect 1 "pipe: not a regular file" timeout 300 "$MILKIT" inspect pipe
+expect 1 "pipe: not a regular file" timeout 300 "$MILKIT" chat tiny --chat-template pipe -p Hello
 
 expect 0 "" "$MILKIT" run tiny -p "Hello there" -n 3 --greedy --ids
 cp out.txt text.txt

@@ -1,4 +1,5 @@
 # milkit pull against a hub of its own (tests/support/hub_server.py): what is downloaded, what goes wrong, what is never told.
+# labels: host
 . "$SOURCE/tests/cli/packages.sh"
 command -v python3 >/dev/null || { echo "skipped: no python3"; exit 77; }
 commit=0123456789abcdef0123456789abcdef01234567

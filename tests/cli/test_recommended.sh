@@ -1,5 +1,6 @@
 # Recommended sampling from generation_config.json to run and chat: a bad value never stops a package, penalties hold,
 # options go before, and what has no effect is named.
+# labels: host
 . "$SOURCE/tests/cli/packages.sh"
 
 mkdir checkpoint

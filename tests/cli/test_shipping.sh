@@ -1,5 +1,6 @@
 # The recipe of docs/shipping.md, as it stands there: passes for a good package, and fails where something became worse. The
 # session that opens README.md, as it stands there.
+# labels: host
 . "$SOURCE/tests/cli/packages.sh"
 
 # block KIND: the first fenced block of that kind

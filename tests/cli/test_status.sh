@@ -1,5 +1,6 @@
 # The exit statuses of bad inputs, one table for all commands: what is not there or can't be read is 1, what is there and is
 # not what is expected is 4, what the command line itself says wrongly is 2. One message each, and nothing is written.
+# labels: host
 . "$SOURCE/tests/cli/packages.sh"
 make_package "$tiny" package -c 64 -b 8
 head -c 600 "$DATA/models/eval.txt" >text
@@ -19,7 +20,7 @@ check_status() {
     local expected=$1 name=$2 got
     shift 2
     rm -rf out out.st out.mlmodelc
-    echo '[]' | timeout 20 "$MILKIT" "$@" >out.txt 2>err.txt
+    echo '[]' | timeout 300 "$MILKIT" "$@" >out.txt 2>err.txt
     got=$?
     [ $got -eq "$expected" ] || fail "$name: expected status $expected, found $got: milkit $* ($(head -1 err.txt))"
     [ "$(grep -c 'error:' err.txt)" -eq 1 ] || fail "$name: expected one message: milkit $* ($(head -3 err.txt))"

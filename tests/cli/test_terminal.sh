@@ -1,6 +1,7 @@
 # What models, tokenizers and names of files hold never commands a terminal, whichever command shows it; where stdout is no
 # terminal the model's bytes are as they are, and JSON is valid whatever a path is called.
 # shellcheck source=tests/cli/packages.sh
+# labels: host
 . "$SOURCE/tests/cli/packages.sh"
 if ! command -v script >/dev/null; then
     echo "SKIPPED: there is no script(1), so nothing was tried at a terminal"

@@ -1,5 +1,6 @@
 # The files from which text becomes ids and messages become text: a package has those of its checkpoint, and a damaged one is
 # an error.
+# labels: host
 . "${0%/*}/packages.sh"
 
 # Wherever the template stands, package and checkpoint render alike; other files of the folders are not taken along.

@@ -1,5 +1,6 @@
 # Tokenizers that do not fit their model, stop ids that it does not have, and answers that end where the template ends them
 # though no config says so.
+# labels: host
 . "$SOURCE/tests/cli/packages.sh"
 
 # checkpoint NAME EOS TOKENIZER_CONFIG: qwen3-tiny (2057 tokens, of which its tokenizer has fewer) with other configs

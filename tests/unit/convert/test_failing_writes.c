@@ -1,5 +1,6 @@
 // links: mil
 // wraps: open close pwrite fsync mkdir rename renameat2 link unlink unlinkat
+// labels: host
 /* Every system call by which a conversion changes the disk fails once, and the process is killed at moments spread over
  * them: a clear error, nothing that looks finished, and what is left resumes to the same bytes. */
 #include "support.h"
