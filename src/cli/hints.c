@@ -5,7 +5,7 @@ const char *cli_hint_text(enum err_hint hint)
 {
     switch (hint) {
     case HINT_REPLACE:
-        return "; give another folder, or --force to replace it";
+        return "; give another name, or --force to replace it";
     case HINT_RESUME:
         return ", --resume goes on with them";
     case HINT_PARTS:

@@ -83,11 +83,9 @@ static bool check_output(const struct convert_options *o, struct err *e)
     path_list_free(&entries);
     if (is_empty)
         return true;
-    if (!o->replace)
-        return err_set(e, ERR_IO, "%s: exists", o->output), err_set_hint(e, HINT_REPLACE);
     if (!path_is_folder(o->output))
         return err_set(e, ERR_IO, "%s: exists and is not a folder", o->output);
-    if (is_inside(o->checkpoint, o->output))
+    if (o->replace && is_inside(o->checkpoint, o->output))
         return err_set(e, ERR_USAGE, "%s: holds the checkpoint %s and can't be replaced", o->output,
                        o->checkpoint);
     if (!path_list_read(&entries, o->output, e))
@@ -99,6 +97,8 @@ static bool check_output(const struct convert_options *o, struct err *e)
     if (!has_meta)
         return err_set(e, ERR_IO, "%s: exists and is not a package (no meta.yaml), so it is not replaced",
                        o->output);
+    if (!o->replace)
+        return err_set(e, ERR_IO, "%s: exists", o->output), err_set_hint(e, HINT_REPLACE);
     return true;
 }
 

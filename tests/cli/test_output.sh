@@ -1,5 +1,6 @@
 # Where output goes: folders above it are made, an empty folder is taken, - is stdout where a stream makes sense; what --json
 # prints is one object with a schema; -v tells the choices; the installed names.
+# labels: host
 . "$SOURCE/tests/cli/packages.sh"
 make_package "$tiny" tiny -c 64 -b 8
 
@@ -27,9 +28,16 @@ echo mine >full/file
 expect 0 "" "$MILKIT" convert "$tiny" -o taken -c 64 -b 8 -q
 diff -r tiny taken >diff.txt || fail "a package in an empty folder differs: $(head -1 diff.txt)"
 expect 0 "" "$MILKIT" compile tiny/qwen_lm_head.mlpackage -o compiled/taken -q
-expect 1 "exists" "$MILKIT" convert "$tiny" -o full -c 64 -b 8 -q
+for force in "" --force; do # what --force would not replace is not offered to it
+    # shellcheck disable=SC2086
+    expect 1 "full: exists and is not a package" "$MILKIT" convert "$tiny" -o full -c 64 -b 8 -q $force
+    grep -q "to replace it" err.txt && fail "--force is offered for a folder with files"
+    # shellcheck disable=SC2086
+    expect 1 "full/file: exists and is not a folder" "$MILKIT" convert "$tiny" -o full/file -c 64 -b 8 -q $force
+    grep -q "to replace it" err.txt && fail "--force is offered for a file in a package's place"
+done
 expect 1 "exists" "$MILKIT" compile tiny/qwen_lm_head.mlpackage -o full -q
-expect 1 "exists" "$MILKIT" convert "$tiny" -o taken -c 64 -b 8 -q
+expect 1 "exists; give another name, or --force to replace it" "$MILKIT" convert "$tiny" -o taken -c 64 -b 8 -q
 [ "$(cat full/file)" = mine ] || fail "a folder with files was touched"
 
 # ---- streams ----
@@ -48,7 +56,7 @@ refused() {
     local file=$1
     shift
     echo mine >"$file"
-    expect 1 "$file: exists" "$@"
+    expect 1 "$file: exists; give another name, or --force to replace it" "$@"
     [ "$(cat "$file")" = mine ] || fail "replaced without a word: $*"
     expect 0 "" "$@" --force
     [ "$(head -c 4 "$file")" != mine ] || fail "--force replaces nothing: $*"

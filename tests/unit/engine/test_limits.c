@@ -3,14 +3,22 @@
  * over their limits, values that all live at once; and stopping a run inside a step. */
 #include <signal.h>
 #include <sys/time.h>
+#include <time.h>
 #include "program.h"
 #include "arch/blocks.h"
 #include "base/log.h"
 #include "mil/infer.h"
 #include "mil/text.h"
 
-/* Seconds that no case here comes near, however slow the machine is; what is cured took minutes. */
+/* Seconds of processor time, which a busy machine does not lengthen, that no case here comes near; what is cured took minutes. */
 #define SECONDS_MAX 20.0
+
+static double processor_seconds(void)
+{
+    struct timespec t;
+    assert_int_equal(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t), 0);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
 
 static struct mil_var *tile(struct program *p, struct mil_var *x, const int32_t *reps, int n)
 {
@@ -105,7 +113,7 @@ static void test_nothing_of_huge_axes(void **state)
                                         "transpose", "cast",      "reverse",    "add",
                                         "concat",    "band_part", "layer_norm", "select"};
     (void)state;
-    double start = clock_seconds();
+    double start = processor_seconds();
     for (size_t k = 0; k < sizeof unary / sizeof *unary; k++) {
         for (int empty = 0; empty < 3; empty++) {
             const int32_t zero[3] = {0, 0, 0};
@@ -155,7 +163,7 @@ static void test_nothing_of_huge_axes(void **state)
             program_free(&p);
         }
     }
-    assert_true(clock_seconds() - start < SECONDS_MAX);
+    assert_true(processor_seconds() - start < SECONDS_MAX);
 }
 
 /* ---- memory and work ---- */
@@ -269,10 +277,10 @@ static void test_shapes_of_meeting_branches(void **state)
     struct engine_plan *made = NULL;
     m->path = m->root = arena_strdup(m->arena, "text");
     ASSERT_OK(mil_text_read(m, text, strlen(text), "text", e));
-    double start = clock_seconds();
+    double start = processor_seconds();
     ASSERT_OK(mil_verify(m, e));
     ASSERT_OK(engine_plan_new(&made, m, "main", NULL, 0, NULL, e));
-    assert_true(clock_seconds() - start < SECONDS_MAX);
+    assert_true(processor_seconds() - start < SECONDS_MAX);
     engine_plan_free(made);
     mil_model_close(m);
     free(text);
@@ -321,10 +329,10 @@ static void test_all_values_live(void **state)
     }
     struct mil_var *y = block_concat(p.b, all, N, 0, NULL);
     program_end(&p, &y, 1);
-    double start = clock_seconds();
+    double start = processor_seconds();
     struct machine m;
     machine_open(&m, p.m, ENGINE_DEFAULT, 2);
-    assert_true(clock_seconds() - start < SECONDS_MAX);
+    assert_true(processor_seconds() - start < SECONDS_MAX);
     float given[SIZES * 16];
     for (int i = 0; i < SIZES * 16; i++)
         given[i] = (float)(2 * i);
@@ -467,12 +475,12 @@ static void test_stop_inside_a_step(void **state)
             stop_flag = 0;
             machine_open_with(&m, p.m, &options, n_threads);
             machine_fill(&m, NULL, 0);
-            double start = clock_seconds();
+            double start = processor_seconds();
             alarm_in(200);
             assert_false(engine_execute(m.run, m.state, m.pool, &e));
             assert_int_equal(e.code, ERR_CANCELLED);
             assert_non_null(strstr(e.msg, "interrupted"));
-            assert_true(clock_seconds() - start < SECONDS_MAX);
+            assert_true(processor_seconds() - start < SECONDS_MAX);
             stop.deadline = clock_seconds() + 0.1;
             stop_flag = 0;
             assert_false(engine_execute(m.run, m.state, m.pool, &e));
