@@ -1,5 +1,5 @@
 /* Any bytes as the files beside a tokenizer.json, one behind the other with 0xFF between: tokenizer_config.json,
- * special_tokens_map.json, added_tokens.json. With what is accepted a small tokenizer must load, encode and decode. */
+ * special_tokens_map.json, added_tokens.json, config.json. With what is accepted small tokenizers, on bytes and on characters, must load, encode and decode. */
 // links: tokenizer
 #include <stdint.h>
 #include <stdlib.h>
@@ -9,12 +9,16 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static const char base[] =
-    "{\"added_tokens\":[{\"id\":4,\"content\":\"<x>\",\"special\":true,\"normalized\":false}],\"normalizer\":"
-    "{\"type\":"
-    "\"Lowercase\"},\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"decoder\":{\"type\":\"ByteLevel\"},"
-    "\"model\":{\"type\":"
-    "\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"\\u0120\":2,\"ab\":3},\"merges\":[[\"a\",\"b\"]]}}";
+#define TOKENS "{\"added_tokens\":[{\"id\":4,\"content\":\"<x>\",\"special\":true,\"normalized\":false}],"
+#define MERGES "\"merges\":[[\"a\",\"b\"]]}}"
+
+static const char *const bases[] = {
+    TOKENS "\"normalizer\":{\"type\":\"Lowercase\"},\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"decoder\":"
+           "{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"\\u0120\":2,"
+           "\"ab\":3}," MERGES,
+    TOKENS "\"normalizer\":{\"type\":\"Prepend\",\"prepend\":\"\\u2581\"},\"model\":{\"type\":\"BPE\","
+           "\"unk_token\":\"a\",\"vocab\":{\"a\":0,\"b\":1,\"\\u2581\":2,\"ab\":3}," MERGES,
+};
 
 /* The next object of the input; false when it is something else. */
 static bool take_object(cJSON **out, const uint8_t **data, size_t *size)
@@ -27,13 +31,13 @@ static bool take_object(cJSON **out, const uint8_t **data, size_t *size)
     return ok;
 }
 
-static bool load(struct tokenizer *t, const struct tokenizer_config *c, struct err *e)
+static bool load(struct tokenizer *t, const char *base, const struct tokenizer_config *c, struct err *e)
 {
     struct str vocab, merges;
     struct buf rest;
     cJSON *root = NULL;
     buf_init(&rest, 1 << 16);
-    tokenizer_scan((struct str){base, sizeof base - 1}, &vocab, &merges, &rest);
+    tokenizer_scan((struct str){base, strlen(base)}, &vocab, &merges, &rest);
     if (!json_parse(&root, rest.p, rest.n, "base", e))
         abort();
     bool ok = tokenizer_load(t, root, vocab, merges, c, "base", e);
@@ -48,18 +52,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct tokenizer_config c = {0};
     struct err e = {0};
     bool ok = take_object(&c.config, &data, &size) && take_object(&c.map, &data, &size) &&
-              take_object(&c.added, &data, &size);
+              take_object(&c.added, &data, &size) && take_object(&c.model, &data, &size);
     if (ok && !tokenizer_config_take(&c, "fuzz", &e)) {
         ok = false;
         if (e.code == ERR_NONE || !e.msg[0])
             abort();
     }
-    if (ok) {
+    for (size_t k = 0; ok && k < sizeof bases / sizeof *bases; k++) {
         struct tokenizer *t = xcalloc(1, sizeof *t);
         struct ids ids = {0};
         struct buf out;
         buf_init(&out, 1 << 20);
-        if (!load(t, &c, &e)) {
+        if (!load(t, bases[k], &c, &e)) {
             if (e.code == ERR_NONE)
                 abort();
         } else if (tokenizer_encode(t, text, sizeof text - 1, true, &ids, &e)) {
