@@ -580,7 +580,7 @@ MK_API mk_status mk_convert(mk_library *library, const char *checkpoint, const c
  * fault at this width. MK_OUTSIDE: the verdict is "fail", or the two are not of one model; of the former there is a report, too. */
 MK_API mk_status mk_check(mk_library *library, const char *folder, const char *checkpoint,
                           const char *options, const mk_call *call, mk_text **report, mk_error **e);
-/* .mlpackage to .mlmodelc. "force": replace what is there. */
+/* .mlpackage to .mlmodelc. "force": replace a compiled model that is there. */
 MK_API mk_status mk_compile(mk_library *library, const char *package, const char *output,
                             const char *options_json, mk_error **e);
 

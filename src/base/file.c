@@ -227,6 +227,14 @@ bool path_is_folder(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+bool path_is_empty_folder(const char *path)
+{
+    struct path_list entries = {0};
+    bool is_empty = path_is_folder(path) && path_list_read(&entries, path, NULL) && entries.n == 0;
+    path_list_free(&entries);
+    return is_empty;
+}
+
 int64_t file_bytes(const char *path)
 {
     struct stat st;

@@ -47,6 +47,7 @@ bool path_exists(const char *path);
 /* Is there something of this name, which may be a path, in the folder? */
 bool folder_has(const char *folder, const char *name);
 bool path_is_folder(const char *path);
+bool path_is_empty_folder(const char *path);
 int64_t file_bytes(const char *path); /* -1 when it can't be told */
 /* Heap strings: "a/b"; the last component; everything before it ("." when there is none). */
 char *path_join(const char *a, const char *b);

@@ -27,7 +27,7 @@ int cmd_compile(struct cli *c, int argc, char **argv)
     const struct cli_option options[] = {
         {"-o,--output", CLI_STRING, &output, "X.mlmodelc",
          "where the bundle goes (the package's name, here)"},
-        {"-f,--force", CLI_FLAG, &force, NULL, "replace an existing bundle"},
+        {"-f,--force", CLI_FLAG, &force, NULL, "replace a compiled model that is there"},
     };
 
     if (!cli_parse(c, argc, argv, options, (int)(sizeof options / sizeof options[0]), &path, 1, &n_positional,
@@ -45,9 +45,8 @@ int cmd_compile(struct cli *c, int argc, char **argv)
     }
     char *out = output ? xstrdup(output) : default_output(path);
     bool ok = mil_compile(path, out, force, &e);
-    bool exists = !ok && !force && e.code == ERR_IO && path_exists(out);
     if (ok)
         log_info(&c->log, "wrote %s", out);
     free(out);
-    return ok ? 0 : cli_fail(c, &e, exists ? "--force replaces an existing bundle" : NULL);
+    return ok ? 0 : cli_fail(c, &e, NULL);
 }

@@ -79,9 +79,7 @@ static bool check_output(const struct convert_options *o, struct err *e)
     struct path_list entries = {0};
     if (!path_exists(o->output))
         return path_check_new(o->output, e);
-    bool is_empty = path_is_folder(o->output) && path_list_read(&entries, o->output, NULL) && entries.n == 0;
-    path_list_free(&entries);
-    if (is_empty)
+    if (path_is_empty_folder(o->output))
         return true;
     if (!path_is_folder(o->output))
         return err_set(e, ERR_IO, "%s: exists and is not a folder", o->output);

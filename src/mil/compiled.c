@@ -218,6 +218,21 @@ static bool find_source(const char *path, char **model_file, struct err *e)
     return err_set(e, ERR_FORMAT, "%s: expected a .mlpackage or .mlmodel", path);
 }
 
+/* An empty folder is taken, and only another compiled model replaced: a mistyped name must not cost anyone's files. */
+static bool check_output(const char *out, bool replace, struct err *e)
+{
+    if (!path_exists(out) || path_is_empty_folder(out))
+        return true;
+    if (!path_is_folder(out))
+        return err_set(e, ERR_IO, "%s: exists and is not a folder", out);
+    if (model_path_kind(out) != MODEL_PATH_MLMODELC)
+        return err_set(e, ERR_IO, "%s: exists and is not a compiled model, so it is not replaced", out);
+    if (replace)
+        return true;
+    err_set(e, ERR_IO, "%s: exists", out);
+    return err_set_hint(e, HINT_REPLACE);
+}
+
 bool mil_compile_as(const char *path, const char *out, bool replace, const struct mil_text_options *versions,
                     struct err *e)
 {
@@ -227,8 +242,8 @@ bool mil_compile_as(const char *path, const char *out, bool replace, const struc
     char *model_file = NULL, *class_name = stem(path), *model_name = NULL;
     bool ok = false;
 
-    if (!find_source(path, &model_file, e) || !mil_model_open(&m, path, 0, e) ||
-        !map_open(&mlmodel, model_file, e))
+    if (!find_source(path, &model_file, e) || !check_output(out, replace, e) ||
+        !mil_model_open(&m, path, 0, e) || !map_open(&mlmodel, model_file, e))
         goto done;
     model_name = stem(model_file);
     if (!out_folder_open(&folder, out, replace, e))

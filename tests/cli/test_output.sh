@@ -35,8 +35,13 @@ for force in "" --force; do # what --force would not replace is not offered to i
     # shellcheck disable=SC2086
     expect 1 "full/file: exists and is not a folder" "$MILKIT" convert "$tiny" -o full/file -c 64 -b 8 -q $force
     grep -q "to replace it" err.txt && fail "--force is offered for a file in a package's place"
+    # shellcheck disable=SC2086
+    expect 1 "full: exists and is not a compiled model" "$MILKIT" compile tiny/qwen_lm_head.mlpackage -o full -q $force
+    # shellcheck disable=SC2086
+    expect 1 "full/file: exists and is not a folder" "$MILKIT" compile tiny/qwen_lm_head.mlpackage -o full/file -q $force
 done
-expect 1 "exists" "$MILKIT" compile tiny/qwen_lm_head.mlpackage -o full -q
+expect 1 "exists; give another name, or --force to replace it" "$MILKIT" compile tiny/qwen_lm_head.mlpackage -o compiled/taken -q
+expect 0 "" "$MILKIT" compile tiny/qwen_lm_head.mlpackage -o compiled/taken -q --force
 expect 1 "exists; give another name, or --force to replace it" "$MILKIT" convert "$tiny" -o taken -c 64 -b 8 -q
 [ "$(cat full/file)" = mine ] || fail "a folder with files was touched"
 
