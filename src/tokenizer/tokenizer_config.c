@@ -71,14 +71,10 @@ static bool push_named(struct tokenizer_config *c, const cJSON *item, const char
     return true;
 }
 
-/* What the class fills in where no file says anything, null included. */
+/* What the class fills in where no file says anything, null included. It changes nothing of a token that is there. */
 static bool push_default(struct tokenizer_config *c, const char *text)
 {
-    const struct added_entry a = {.text = text,
-                                  .special = true,
-                                  .only_new = true,
-                                  .of_class = true,
-                                  .marks = !json_get(c->config, "added_tokens_decoder")};
+    const struct added_entry a = {.text = text, .special = true, .only_new = true, .of_class = true};
     if (text)
         push(c, &a);
     return true;
@@ -299,7 +295,8 @@ static void mark_named(struct tokenizer_config *c, size_t n_listed)
 {
     struct table *texts = table_new();
     for (size_t i = n_listed; i < c->n; i++)
-        (void)table_put(texts, c->entries[i].text, texts);
+        if (!c->entries[i].of_class)
+            (void)table_put(texts, c->entries[i].text, texts);
     for (size_t i = 0; i < n_listed; i++)
         if (table_get(texts, c->entries[i].text))
             c->entries[i].special = true;

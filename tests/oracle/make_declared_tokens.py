@@ -177,7 +177,7 @@ def of_names():
         yield f"names of {name}, one given", {**parts, **ends_only}, {"tokenizer_class": name, "eos_token": "<|im_end|>", "pad_token": "<pad>"}, model
         yield f"names of {name}, listed", {**parts, **ends_only}, {
             "tokenizer_class": name, "added_tokens_decoder": {
-                "256": token("<|im_start|>"), "257": token("<|im_end|>"), "258": token("<|endoftext|>", special=False, lstrip=True)}}, model
+                "256": token("<|im_start|>"), "257": token("<|im_end|>"), "258": token("<|endoftext|>", lstrip=True)}}, model
     for model in ["qwen2", "qwen3", "qwen3_moe", "llama", "smollm3"]: # no class declared, and a general one
         yield f"names of {model}", {**QWEN, **ends_only}, {}, model
         yield f"names of {model}, general", {**QWEN, **ends_only}, dict(FAST), model
