@@ -12,7 +12,7 @@
 /* How far ahead of packed indices memory is asked for. */
 #define FIXED_PREFETCH 4096
 /* Activation rows whose products with sixteen lanes of registers of outputs are in registers at once. */
-#define TILE_TOKENS 4
+#define TILE_TOKENS 6
 /* Query rows, and sixteens of columns, of one pass over V. */
 #define ATTEND_TOGETHER 4
 #define ATTEND_ACROSS 1

@@ -17,12 +17,12 @@
 #define LANES_FLOATS (KERNEL_LINEAR_TOKENS * 16 * CHUNK_ROWS)
 
 _Static_assert(CHUNK_FLOATS + LANES_FLOATS <= KERNEL_LINEAR_CHUNK, "scratch holds all but activations");
-_Static_assert(KERNEL_LINEAR_TOKENS % TILE_TOKENS == 0, "tiles are whole");
+_Static_assert(TILE_TOKENS > 4 && KERNEL_LINEAR_TOKENS % TILE_TOKENS % 4 == 0, "the last tile is whole");
 
 /* How many rows of a tile with n_rows are multiplied. */
 static ALWAYS_INLINE int64_t tile_tokens(int64_t n_rows)
 {
-    return n_rows > 2 ? TILE_TOKENS : n_rows;
+    return n_rows > 4 ? TILE_TOKENS : n_rows == 3 ? 4 : n_rows;
 }
 
 /* Floats between lanes and between rows of activations that are turned over. */
@@ -81,6 +81,34 @@ static ALWAYS_INLINE void chunk_turn(float *to, const float *rows)
     }
 }
 
+#if PART_LANES == 8
+/* The same of eight rows of fp16, `stride` apart, turned over before they are twice as long. Three rounds, each of which moves
+ * the upper bit of a row's number to the lower end of the places and that of the places to the rows' lower end. */
+static ALWAYS_INLINE void chunk_turn_f16(float *to, const f16 *rows, int64_t stride)
+{
+    __m256i turned[8], from[8];
+    UNROLL_ALL
+    for (int r = 0; r < 8; r++)
+        turned[r] = _mm256_loadu_si256((const __m256i *)(const void *)(rows + r * stride));
+    UNROLL_ALL
+    for (int round = 0; round < 3; round++) {
+        UNROLL_ALL
+        for (int r = 0; r < 8; r++)
+            from[r] = turned[r];
+        UNROLL_ALL
+        for (int r = 0; r < 4; r++) {
+            turned[2 * r] = _mm256_unpacklo_epi16(from[r], from[r + 4]);
+            turned[2 * r + 1] = _mm256_unpackhi_epi16(from[r], from[r + 4]);
+        }
+    }
+    UNROLL_ALL
+    for (int j = 0; j < 8; j++) { /* columns j and j + 8 */
+        part_store(to + j * CHUNK_STRIDE, _mm256_cvtph_ps(_mm256_castsi256_si128(turned[j])));
+        part_store(to + (j + 8) * CHUNK_STRIDE, _mm256_cvtph_ps(_mm256_extracti128_si256(turned[j], 1)));
+    }
+}
+#endif
+
 /* n columns of the n_valid weight rows from w on, `stride` elements apart: [16, sixteens, CHUNK_ROWS]; zeros past n and
  * n_valid. */
 static ALWAYS_INLINE void chunk_fill(float *chunk, const void *w, int64_t stride, int64_t n, int64_t n_valid,
@@ -90,6 +118,10 @@ static ALWAYS_INLINE void chunk_fill(float *chunk, const void *w, int64_t stride
     for (int64_t first = 0; first < CHUNK_ROWS; first += PART_LANES, chunk += PART_LANES) {
         int64_t i = 0, left = n_valid - first;
         float *to = chunk;
+#if PART_LANES == 8
+        for (; is_f16 && left >= PART_LANES && i + 16 <= n; i += 16, to += CHUNK_ROWS)
+            chunk_turn_f16(to, (const f16 *)w + first * stride + i, stride);
+#endif
         for (; left >= PART_LANES && i + 16 <= n; i += 16, to += CHUNK_ROWS) {
             float *part_rows = rows[i / 16 % 2];
             UNROLL_ALL
@@ -145,6 +177,7 @@ static ALWAYS_INLINE void tile_add(float *lanes, const float *w, const float *x,
     }
 TILE_ADD(tile_add_1, 1)
 TILE_ADD(tile_add_2, 2)
+TILE_ADD(tile_add_4, 4)
 TILE_ADD(tile_add_most, TILE_TOKENS)
 
 /* y of n_rows activation rows and n weight rows: the trees of the lanes [16, lane]. */
@@ -236,6 +269,7 @@ static ALWAYS_INLINE void linear_rows(float *y, int64_t y_stride, const float *t
                 ask_some(&ask);
                 (tokens == 1   ? tile_add_1
                  : tokens == 2 ? tile_add_2
+                 : tokens == 4 ? tile_add_4
                                : tile_add_most)(lanes + j * lane + t * CHUNK_ROWS, chunk + j * CHUNK_STRIDE,
                                                 turned + j * turned_step + t * row + i / 16, row,
                                                 (width + 15) / 16, i == 0);
