@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif
@@ -104,6 +106,26 @@ void mem_free(void *p)
     char *raw;
     memcpy(&raw, (char *)p - sizeof raw, sizeof raw);
     free(raw);
+}
+
+/* Whole pages in this many bytes and more are given back, not written: the system hands them out as zeros when they are
+ * touched again, and those that never were are none of its work. */
+#define ZERO_BY_PAGES ((size_t)1 << 20)
+
+void mem_zero(void *p, size_t bytes)
+{
+    char *begin = p, *end = begin + bytes;
+#ifdef __linux__
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    char *first = begin + (page - (uintptr_t)begin % page) % page, *last = end - (uintptr_t)end % page;
+    if (bytes >= ZERO_BY_PAGES && first < last &&
+        madvise(first, (size_t)(last - first), MADV_DONTNEED) == 0) {
+        memset(begin, 0, (size_t)(first - begin));
+        memset(last, 0, (size_t)(end - last));
+        return;
+    }
+#endif
+    memset(begin, 0, bytes);
 }
 
 void mem_trim(void)

@@ -35,6 +35,8 @@ char *xasprintf(const char *fmt, ...) PRINTF_LIKE(1, 2);
  * mem_free. */
 void *mem_try_alloc(size_t bytes, struct err *e) MUST_CHECK;
 void mem_free(void *p);
+/* Zeros again what mem_try_alloc gave, in time that grows with the pages in use and not with the bytes. */
+void mem_zero(void *p, size_t bytes);
 /* Gives back to the system what the allocator keeps of released memory, after work that needed much for a while. */
 void mem_trim(void);
 

@@ -101,9 +101,9 @@ void engine_state_clear(struct engine_state *s)
     for (int i = 0; i < s->n; i++) {
         struct engine_state_entry *entry = &s->entries[i];
         if (entry->f16_data)
-            memset(entry->f16_data, 0, (size_t)entry->n_elems * sizeof(f16));
+            mem_zero(entry->f16_data, (size_t)entry->n_elems * sizeof(f16));
         if (entry->f32_data)
-            memset(entry->f32_data, 0, (size_t)entry->n_elems * sizeof(float));
+            mem_zero(entry->f32_data, (size_t)entry->n_elems * sizeof(float));
     }
 }
 

@@ -1,6 +1,8 @@
 /* Checked sizes, tensor memory, arenas, the table, and the end of the program when memory is out. */
 #include "support.h"
+#include <sys/mman.h>
 #include <sys/wait.h>
+#include <unistd.h>
 #include "base/mem.h"
 
 static void test_sizes(void **state)
@@ -39,6 +41,36 @@ static void test_tensor_memory(void **state)
         struct err e = {0};
         assert_null(mem_try_alloc(too_large[i], &e));
         assert_int_equal(e.code, ERR_NOMEM);
+    }
+}
+
+/* Memory of any size is zero again, and large memory costs what is in use: pages that nobody touched stay away. */
+static void test_zero(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {0, 1, 4097, ((size_t)1 << 20) + 5, (size_t)64 << 20};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        struct err e = {0};
+        size_t n = sizes[i], in_use = n < 100000 ? n : 100000, n_pages = n / 4096 > 2 ? n / 4096 - 2 : 0;
+        unsigned char *p = mem_try_alloc(n, &e);
+        assert_non_null(p);
+        memset(p, 0xff, in_use);
+        if (n > 0)
+            p[n - 1] = p[n / 2] = 0xff;
+        mem_zero(p, n);
+        if (n >= (size_t)64 << 20 && sysconf(_SC_PAGESIZE) == 4096) {
+            unsigned char *resident = malloc(n_pages);
+            size_t n_resident = 0;
+            assert_int_equal(mincore(p + (4096 - (uintptr_t)p % 4096) % 4096, n_pages * 4096, resident), 0);
+            for (size_t k = 0; k < n_pages; k++)
+                n_resident += resident[k] & 1;
+            assert_true(n_resident < n_pages / 8);
+            free(resident);
+        }
+        for (size_t k = 0; k < n; k++)
+            if (p[k] != 0)
+                fail_msg("byte %zu of %zu is not zero", k, n);
+        mem_free(p);
     }
 }
 
@@ -252,11 +284,17 @@ static void test_sort_stable(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),         cmocka_unit_test(test_tensor_memory),
-        cmocka_unit_test(test_arena_objects), cmocka_unit_test(test_arena_strings),
-        cmocka_unit_test(test_arena_limit),   cmocka_unit_test(test_out_of_memory_ends_the_program),
-        cmocka_unit_test(test_heap_strings),  cmocka_unit_test(test_table),
-        cmocka_unit_test(test_grow),          cmocka_unit_test(test_sort_stable),
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_tensor_memory),
+        cmocka_unit_test(test_zero),
+        cmocka_unit_test(test_arena_objects),
+        cmocka_unit_test(test_arena_strings),
+        cmocka_unit_test(test_arena_limit),
+        cmocka_unit_test(test_out_of_memory_ends_the_program),
+        cmocka_unit_test(test_heap_strings),
+        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_grow),
+        cmocka_unit_test(test_sort_stable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
