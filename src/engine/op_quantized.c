@@ -535,9 +535,14 @@ static bool fixed_lut(struct compiler *c, const struct mil_op *op, int64_t n_out
     float *scales = arena_try_alloc(c->arena, (size_t)groups, sizeof(float), c->e);
     if (!tables || !scales)
         return false;
+    bool is_aligned_f16 = lut->type->dtype == MIL_FP16 && (uintptr_t)lut->data % sizeof(f16) == 0 &&
+                          lut->bytes >= (size_t)lut->n_elems * sizeof(f16);
     for (int64_t g = 0; g < groups; g++) {
         float entry[256], most = 0.0f;
-        mil_value_floats(entry, lut, g * entries, entries);
+        if (is_aligned_f16)
+            c->plan->kernels->f16_to_f32(entry, (const f16 *)(const void *)lut->data + g * entries, entries);
+        else
+            mil_value_floats(entry, lut, g * entries, entries);
         for (int64_t k = 0; k < entries; k++) {
             if (!isfinite(entry[k]))
                 return false;
