@@ -3,6 +3,7 @@
 #include <string.h>
 #include "cli/client.h"
 #include "format/contract.h"
+#include "format/gguf_model.h"
 #include "format/json.h"
 #include "hub/store.h"
 
@@ -10,6 +11,8 @@
  * read for a token; 4 bits cost small models much more (docs/quantization.md). The head of 8: its 6 bits cost more than those
  * of all layers. */
 #define KEPT_WIDTHS "\"lut-ffn\": \"6,8\", \"lut-head\": \"8,8\""
+/* A cache takes memory and, on a device, time by its length, used or not: 4096 positions are some pages of talk, where models go
+ * up to 131072. */
 #define KEPT_CONTEXT 4096
 #define CONFIG_BYTES_MAX ((size_t)64 << 20)
 
@@ -20,11 +23,24 @@ bool client_is_checkpoint(const char *path)
     return folder_has(path, "config.json") && !folder_has(path, FILE_META);
 }
 
+/* What a GGUF file says of itself; 0: nothing that can be read, which the conversion then says. */
+static int64_t gguf_positions(const char *path)
+{
+    struct gguf *file = NULL;
+    struct gguf_model *m = NULL;
+    int64_t positions = 0;
+    if (gguf_open(&file, path, NULL) && gguf_model_open(&m, file, NULL))
+        positions = m->positions;
+    gguf_model_close(m);
+    gguf_close(file);
+    return positions;
+}
+
 /* Positions of the caches: what the model was made for, but not more than KEPT_CONTEXT. */
 static int64_t choose_context(const char *path)
 {
     char *config = path_join(path, "config.json");
-    int64_t positions = 0;
+    int64_t positions = path_is_folder(path) ? 0 : gguf_positions(path);
     cJSON *root = NULL;
     if (path_is_folder(path) && json_read_file(&root, config, CONFIG_BYTES_MAX, NULL)) {
         const cJSON *text = json_get(root, "text_config");

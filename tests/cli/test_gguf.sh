@@ -87,6 +87,14 @@ grep -qE 'quantized again: KL divergence from the file.s own numbers 0\.[0-9]+ n
     fail "not said what palettes cost: $(cat err.txt)"
 refuses 1 "exists already" convert "$small" --format safetensors -o plain
 refuses 2 "is one already" convert plain --format safetensors -o twice
+# Families whose settings are in no key of a file, or whose tensors lie otherwise there: the known models' are taken, and said.
+for one in "smollm3-nope no_rope_layers" "qwen3_moe-split norm_topk_prob"; do
+    file=$gguf/${one% *}.Q8_0.gguf
+    convert "$file" -o "${one% *}" -c 64 -b 4
+    grep -qF "${one#* } is in no key of a GGUF" err.txt || fail "$file: not said: $(cat err.txt)"
+    "$MILKIT" check "${one% *}" --hf "$file" --tokens 0,147,248,151,299 -n 8 --layers >out.txt 2>err.txt || fail "$file: $(tail -1 err.txt)"
+    grep -q 'verdict: pass' out.txt || fail "$file: $(tail -1 out.txt)"
+done
 # The rotation is another one with another base, on both sides.
 echo '{"rope_theta": 77}' >other.json
 convert "$small" -o other -c 64 -b 16 --config other.json

@@ -41,6 +41,8 @@ expect 0 "org/tiny" "$MILKIT" list
 expect 0 "is a checkpoint" "$MILKIT" run "$DATA/gguf/llama-small.Q8_0.gguf" --tokens 1,2 --ids -n 1 --greedy
 expect 0 "" "$MILKIT" run "$DATA/gguf/llama-small.Q8_0.gguf" --tokens 1,2 --ids -n 1 --greedy
 grep -q "converting" err.txt && fail "a GGUF file is converted twice"
+# its context is the model's own, where that is below 4096
+grep -rq "context_length: 2048" kept --include=meta.yaml || fail "a context that is not the GGUF's: $(grep -rh context_length: kept --include=meta.yaml)"
 # a conversion that fails or is interrupted is not in the list
 cp -r "$tiny" broken
 chmod -R u+w broken
