@@ -152,7 +152,7 @@ static bool talk(struct chat *chat, const struct chat_options *o, struct err *e)
 int cmd_chat(struct cli *cli, int argc, char **argv)
 {
     struct chat_options o = {.package.takes_checkpoint = true};
-    struct chat chat = {.cli = cli, .sampling = SAMPLING_INIT, .max_tokens = -1};
+    struct chat chat = {.cli = cli, .max_tokens = -1};
     mk_library *library = NULL;
     mk_package *p = NULL;
     char *system = NULL;
@@ -194,6 +194,7 @@ int cmd_chat(struct cli *cli, int argc, char **argv)
         PACKAGE_OPTION_ROWS(o.package),
         DOWNLOAD_OPTION_ROW(o.package.yes),
     };
+    sampling_clear(&chat.sampling);
     if (!package_parse(cli, argc, argv, options, (int)(sizeof options / sizeof *options), SYNOPSIS,
                        &o.package, &status))
         return status;

@@ -248,7 +248,7 @@ static bool run(struct cli *c, struct run *r, struct err *e)
 
 int cmd_run(struct cli *c, int argc, char **argv)
 {
-    struct run r = {.n = 128, .sampling = SAMPLING_INIT, .is_first = true, .options.takes_checkpoint = true};
+    struct run r = {.n = 128, .is_first = true, .options.takes_checkpoint = true};
     struct err e = {0};
     int status;
     const struct cli_option options[] = {
@@ -265,6 +265,7 @@ int cmd_run(struct cli *c, int argc, char **argv)
         PACKAGE_OPTION_ROWS(r.options),
         DOWNLOAD_OPTION_ROW(r.options.yes),
     };
+    sampling_clear(&r.sampling);
     if (!package_parse(c, argc, argv, options, (int)(sizeof options / sizeof *options), SYNOPSIS, &r.options,
                        &status))
         return status;

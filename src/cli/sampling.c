@@ -12,28 +12,33 @@ static void put_count(struct buf *out, const char *key, int64_t v)
     buf_printf(out, "%lld", (long long)(v > COUNT_MAX ? COUNT_MAX : v < -COUNT_MAX ? -COUNT_MAX : v));
 }
 
+void sampling_clear(struct sampling *s)
+{
+    *s = (struct sampling){.top_k = SAMPLING_NOT_GIVEN_INT, .seed = -1};
+    for (int i = 0; i < SAMPLING_NUMBERS; i++)
+        s->numbers[i] = SAMPLING_NOT_GIVEN;
+}
+
 bool sampling_put(const struct sampling *s, struct buf *out, struct err *e)
 {
-    const struct {
+    static const struct {
         const char *key, *name;
-        double value;
-    } numbers[] = {
-        {"temperature", "temperature", s->temperature},
-        {"top_p", "top-p", s->top_p},
-        {"min_p", "min-p", s->min_p},
-        {"repetition_penalty", "repetition penalty", s->repeat_penalty},
-        {"presence_penalty", "presence penalty", s->presence_penalty},
-        {"frequency_penalty", "frequency penalty", s->frequency_penalty},
+    } names[SAMPLING_NUMBERS] = {
+        [SAMPLING_TEMPERATURE] = {"temperature", "temperature"},
+        [SAMPLING_TOP_P] = {"top_p", "top-p"},
+        [SAMPLING_MIN_P] = {"min_p", "min-p"},
+        [SAMPLING_REPEAT_PENALTY] = {"repetition_penalty", "repetition penalty"},
+        [SAMPLING_PRESENCE_PENALTY] = {"presence_penalty", "presence penalty"},
+        [SAMPLING_FREQUENCY_PENALTY] = {"frequency_penalty", "frequency penalty"},
     };
     buf_puts(out, "{");
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        if (numbers[i].value == SAMPLING_NOT_GIVEN)
+    for (int i = 0; i < SAMPLING_NUMBERS; i++) {
+        if (s->numbers[i] == SAMPLING_NOT_GIVEN)
             continue;
-        if (!isfinite(numbers[i].value))
-            return err_set(e, ERR_USAGE, "%s: expected a number, found %g", numbers[i].name,
-                           numbers[i].value);
-        json_put_key(out, numbers[i].key);
-        json_put_double(out, numbers[i].value);
+        if (!isfinite(s->numbers[i]))
+            return err_set(e, ERR_USAGE, "%s: expected a number, found %g", names[i].name, s->numbers[i]);
+        json_put_key(out, names[i].key);
+        json_put_double(out, s->numbers[i]);
     }
     if (s->greedy) {
         json_put_key(out, "greedy");

@@ -5,35 +5,41 @@
 #include "base/buf.h"
 #include "cli/cli.h"
 
-/* Of options that were not given: the package's recommendation holds, or greedy where it has none. */
+/* Of an option that was not given: the package's recommendation holds, or greedy where it has none. */
 #define SAMPLING_NOT_GIVEN (-1e300)
 #define SAMPLING_NOT_GIVEN_INT INT64_MIN
 
+enum sampling_number {
+    SAMPLING_TEMPERATURE,
+    SAMPLING_TOP_P,
+    SAMPLING_MIN_P,
+    SAMPLING_REPEAT_PENALTY,
+    SAMPLING_PRESENCE_PENALTY,
+    SAMPLING_FREQUENCY_PENALTY,
+    SAMPLING_NUMBERS
+};
+
 struct sampling {
     bool greedy;
-    double temperature, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;
+    double numbers[SAMPLING_NUMBERS];
     int64_t top_k, repeat_last_n;
     int64_t seed; /* negative: another one each time */
 };
-#define SAMPLING_INIT                                                                                        \
-    {                                                                                                        \
-        .temperature = SAMPLING_NOT_GIVEN, .top_p = SAMPLING_NOT_GIVEN, .min_p = SAMPLING_NOT_GIVEN,         \
-        .repeat_penalty = SAMPLING_NOT_GIVEN, .presence_penalty = SAMPLING_NOT_GIVEN,                        \
-        .frequency_penalty = SAMPLING_NOT_GIVEN, .top_k = SAMPLING_NOT_GIVEN_INT, .seed = -1                 \
-    }
+/* Nothing given. */
+void sampling_clear(struct sampling *s);
 /* Rows for a command's option table. */
 #define SAMPLING_OPTION_ROWS(s)                                                                              \
     {"--greedy", CLI_FLAG, &(s).greedy, NULL, "always the most likely token (behind the penalties)"},        \
-        {"--temp,--temperature", CLI_DOUBLE, &(s).temperature, "T",                                          \
+        {"--temp,--temperature", CLI_DOUBLE, &(s).numbers[SAMPLING_TEMPERATURE], "T",                        \
          "temperature (the package's, else greedy)"},                                                        \
         {"--top-k", CLI_INT, &(s).top_k, "K", "choose among the K best"},                                    \
-        {"--top-p", CLI_DOUBLE, &(s).top_p, "P", "choose among the best that make up P"},                    \
-        {"--min-p", CLI_DOUBLE, &(s).min_p, "P", "drop tokens below P times the best"},                      \
-        {"--repeat-penalty", CLI_DOUBLE, &(s).repeat_penalty, "X",                                           \
+        {"--top-p", CLI_DOUBLE, &(s).numbers[SAMPLING_TOP_P], "P", "choose among the best that make up P"},  \
+        {"--min-p", CLI_DOUBLE, &(s).numbers[SAMPLING_MIN_P], "P", "drop tokens below P times the best"},    \
+        {"--repeat-penalty", CLI_DOUBLE, &(s).numbers[SAMPLING_REPEAT_PENALTY], "X",                         \
          "penalty on tokens seen before (the package's; 1: none)"},                                          \
-        {"--presence-penalty", CLI_DOUBLE, &(s).presence_penalty, "X",                                       \
+        {"--presence-penalty", CLI_DOUBLE, &(s).numbers[SAMPLING_PRESENCE_PENALTY], "X",                     \
          "off the logit of tokens seen before (the package's)"},                                             \
-        {"--frequency-penalty", CLI_DOUBLE, &(s).frequency_penalty, "X",                                     \
+        {"--frequency-penalty", CLI_DOUBLE, &(s).numbers[SAMPLING_FREQUENCY_PENALTY], "X",                   \
          "off the logit for each time a token was seen (the package's)"},                                    \
         {"--repeat-last-n", CLI_INT, &(s).repeat_last_n, "N",                                                \
          "how many tokens count as seen before (0: all)"},                                                   \
