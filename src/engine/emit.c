@@ -181,41 +181,31 @@ struct copy_params {
     int64_t strides[2][MIL_RANK_MAX]; /* to, from */
 };
 
+/* n elements that lie to_step and from_step apart; `together` moves those without gaps. */
+#define COPY(to_type, from_type, together, convert)                                                          \
+    do {                                                                                                     \
+        to_type *y = (to_type *)base_to + at;                                                                \
+        const from_type *x = (const from_type *)base_from + src;                                             \
+        if (to_step == 1 && from_step == 1)                                                                  \
+            together;                                                                                        \
+        else                                                                                                 \
+            for (int64_t i = 0; i < n; i++)                                                                  \
+                y[i * to_step] = convert(x[i * from_step]);                                                  \
+    } while (0)
+
 static void copy_row(const struct engine_run *r, const struct value *to, const struct value *from, int64_t at,
                      int64_t src, int64_t n, int64_t to_step, int64_t from_step)
 {
     char *base_to = value_pointer(r, to);
     const char *base_from = value_pointer(r, from);
-    if (to->repr == REPR_F16 && from->repr == REPR_F16) {
-        f16 *y = (f16 *)base_to + at;
-        const f16 *x = (const f16 *)base_from + src;
-        for (int64_t i = 0; i < n; i++)
-            y[i * to_step] = x[i * from_step];
-    } else if (to->repr == REPR_F16) {
-        f16 *y = (f16 *)base_to + at;
-        const float *x = (const float *)base_from + src;
-        if (to_step == 1 && from_step == 1)
-            r->k->f32_to_f16(y, x, n);
-        else
-            for (int64_t i = 0; i < n; i++)
-                y[i * to_step] = f32_to_f16(x[i * from_step]);
-    } else if (from->repr == REPR_F16) {
-        float *y = (float *)base_to + at;
-        const f16 *x = (const f16 *)base_from + src;
-        if (to_step == 1 && from_step == 1)
-            r->k->f16_to_f32(y, x, n);
-        else
-            for (int64_t i = 0; i < n; i++)
-                y[i * to_step] = f16_to_f32(x[i * from_step]);
-    } else {
-        int32_t *y = (int32_t *)base_to + at; /* both representations of 4 bytes move as they are */
-        const int32_t *x = (const int32_t *)base_from + src;
-        if (to_step == 1 && from_step == 1)
-            memcpy(y, x, (size_t)n * 4);
-        else
-            for (int64_t i = 0; i < n; i++)
-                y[i * to_step] = x[i * from_step];
-    }
+    if (to->repr == REPR_F16 && from->repr == REPR_F16)
+        COPY(f16, f16, memcpy(y, x, (size_t)n * sizeof *y), );
+    else if (to->repr == REPR_F16)
+        COPY(f16, float, r->k->f32_to_f16(y, x, n), f32_to_f16);
+    else if (from->repr == REPR_F16)
+        COPY(float, f16, r->k->f16_to_f32(y, x, n), f16_to_f32);
+    else /* both representations of 4 bytes move as they are */
+        COPY(int32_t, int32_t, memcpy(y, x, (size_t)n * sizeof *y), );
 }
 
 static void run_copy(const struct step *s, struct engine_run *r, int i_thread, int n_threads)

@@ -325,31 +325,42 @@ static bool read_moe(struct context *c, const struct yaml_node *n, struct err *e
     return true;
 }
 
-static void free_layer_types(struct meta *m)
+/* A list or mapping that replaces what there was of it: clear makes room for so many members, append reads one. */
+static bool read_members(struct context *c, const struct yaml_node *n, void (*clear)(struct meta *, size_t),
+                         bool (*append)(struct context *, const struct yaml_node *, struct err *),
+                         struct err *e)
+{
+    bool ok = true;
+    clear(c->m, is_empty_list(n) ? 0 : (size_t)count_children(n));
+    for (const struct yaml_node *v = n->child; v && ok; v = v->next)
+        ok = append(c, v, e);
+    if (!ok)
+        clear(c->m, 0);
+    return ok;
+}
+
+static void clear_layer_types(struct meta *m, size_t room)
 {
     for (int i = 0; i < m->n_layer_types; i++)
         free(m->layer_types[i]);
     free(m->layer_types);
-    m->layer_types = NULL;
+    m->layer_types = room ? xcalloc(room, sizeof *m->layer_types) : NULL;
     m->n_layer_types = 0;
+}
+
+static bool append_layer_type(struct context *c, const struct yaml_node *v, struct err *e)
+{
+    return get_string(c, v, "layer_types", &c->m->layer_types[c->m->n_layer_types++], e);
 }
 
 static bool read_layer_types(struct context *c, const struct yaml_node *n, struct err *e)
 {
-    struct meta *m = c->m;
     if (n->kind != YAML_LIST)
         return fail_value(c, n, "layer_types", "a list of names", e);
-    free_layer_types(m);
-    m->layer_types = is_empty_list(n) ? NULL : xcalloc((size_t)count_children(n), sizeof *m->layer_types);
-    bool ok = true;
-    for (const struct yaml_node *v = n->child; v && ok; v = v->next)
-        ok = get_string(c, v, "layer_types", &m->layer_types[m->n_layer_types++], e);
-    if (!ok)
-        free_layer_types(m);
-    return ok;
+    return read_members(c, n, clear_layer_types, append_layer_type, e);
 }
 
-static void free_states(struct meta *m)
+static void clear_states(struct meta *m, size_t room)
 {
     for (int i = 0; i < m->n_states; i++) {
         free(m->states[i].name);
@@ -357,7 +368,7 @@ static void free_states(struct meta *m)
         free(m->states[i].layers);
     }
     free(m->states);
-    m->states = NULL;
+    m->states = room ? xcalloc(room, sizeof *m->states) : NULL;
     m->n_states = 0;
 }
 
@@ -402,23 +413,26 @@ static bool read_state(struct context *c, const struct yaml_node *n, struct meta
     return true;
 }
 
-static bool read_states(struct context *c, const struct yaml_node *n, struct err *e)
+static bool append_state(struct context *c, const struct yaml_node *v, struct err *e)
 {
-    struct meta *m = c->m;
-    if (n->kind != YAML_LIST)
-        return fail_value(c, n, "states", "a list", e);
-    free_states(m);
-    m->states = is_empty_list(n) ? NULL : xcalloc((size_t)count_children(n), sizeof *m->states);
-    bool ok = true;
-    for (const struct yaml_node *v = n->child; v && ok; v = v->next)
-        ok = read_state(c, v, &m->states[m->n_states++], e);
-    if (!ok)
-        free_states(m);
-    return ok;
+    return read_state(c, v, &c->m->states[c->m->n_states++], e);
 }
 
-static bool read_kv_pair(const struct context *c, const struct yaml_node *v, struct meta_pair *pair,
-                         struct err *e)
+static bool read_states(struct context *c, const struct yaml_node *n, struct err *e)
+{
+    if (n->kind != YAML_LIST)
+        return fail_value(c, n, "states", "a list", e);
+    return read_members(c, n, clear_states, append_state, e);
+}
+
+static void clear_kv_shared(struct meta *m, size_t room)
+{
+    free(m->kv_shared_layers);
+    m->kv_shared_layers = room ? xcalloc(room, sizeof *m->kv_shared_layers) : NULL;
+    m->n_kv_shared_layers = 0;
+}
+
+static bool append_kv_pair(struct context *c, const struct yaml_node *v, struct err *e)
 {
     int64_t key, value;
     if (!yaml_text_int(v->key, &key) || key < 0 || key > INT32_MAX)
@@ -427,24 +441,15 @@ static bool read_kv_pair(const struct context *c, const struct yaml_node *v, str
                        v->line, v->key);
     if (!get_int(c, v, "kv_shared_layers", 0, INT32_MAX, &value, e))
         return false;
-    *pair = (struct meta_pair){(int)key, (int)value};
+    c->m->kv_shared_layers[c->m->n_kv_shared_layers++] = (struct meta_pair){(int)key, (int)value};
     return true;
 }
 
 static bool read_kv_shared(struct context *c, const struct yaml_node *n, struct err *e)
 {
-    struct meta *m = c->m;
     if (n->kind != YAML_MAP)
         return fail_value(c, n, "kv_shared_layers", "a mapping of layers", e);
-    free(m->kv_shared_layers);
-    m->n_kv_shared_layers = 0;
-    m->kv_shared_layers = n->child ? xcalloc((size_t)count_children(n), sizeof *m->kv_shared_layers) : NULL;
-    bool ok = true;
-    for (const struct yaml_node *v = n->child; v && ok; v = v->next)
-        ok = read_kv_pair(c, v, &m->kv_shared_layers[m->n_kv_shared_layers++], e);
-    if (!ok)
-        m->n_kv_shared_layers = 0;
-    return ok;
+    return read_members(c, n, clear_kv_shared, append_kv_pair, e);
 }
 
 /* ---- the file ---- */
@@ -589,8 +594,8 @@ void meta_free(struct meta *m)
     for (size_t i = 0; i < N_FIELDS; i++)
         if (fields[i].kind == KIND_STRING)
             free(*(char **)((char *)m + fields[i].offset));
-    free_layer_types(m);
-    free_states(m);
+    clear_layer_types(m, 0);
+    clear_states(m, 0);
     for (int i = 0; i < m->n_unknown_keys; i++)
         free(m->unknown_keys[i]);
     free(m->unknown_keys);

@@ -23,31 +23,20 @@ static struct node *unary_node(struct parser *p, enum node_kind kind, struct nod
 
 /* --- literals --- */
 
-static struct node *parse_list(struct parser *p)
+/* A list's members, or a dict's keys and values, up to what closes it. */
+static struct node *parse_members(struct parser *p, bool is_dict)
 {
-    struct node *n = node_new(p, NODE_LIST, &p->now);
+    const char *close = is_dict ? "}" : "]";
+    struct node *n = node_new(p, is_dict ? NODE_DICT : NODE_LIST, &p->now);
     parser_advance(p);
-    while (!parser_is_operator(&p->now, "]")) {
+    while (!parser_is_operator(&p->now, close)) {
         if (n->list.n > 0)
             parser_expect_operator(p, ",");
-        if (parser_is_operator(&p->now, "]"))
+        if (parser_is_operator(&p->now, close))
             break;
         node_list_push(p->j, &n->list, parse_expression(p, true));
-    }
-    parser_advance(p);
-    return n;
-}
-
-static struct node *parse_dict(struct parser *p)
-{
-    struct node *n = node_new(p, NODE_DICT, &p->now);
-    parser_advance(p);
-    while (!parser_is_operator(&p->now, "}")) {
-        if (n->list.n > 0)
-            parser_expect_operator(p, ",");
-        if (parser_is_operator(&p->now, "}"))
-            break;
-        node_list_push(p->j, &n->list, parse_expression(p, true));
+        if (!is_dict)
+            continue;
         parser_expect_operator(p, ":");
         node_list_push(p->j, &n->list, parse_expression(p, true));
     }
@@ -118,9 +107,9 @@ static struct node *parse_primary(struct parser *p)
         n = parse_tuple(p, true, true, NULL);
         parser_expect_operator(p, ")");
     } else if (parser_is_operator(&p->now, "[")) {
-        n = parse_list(p);
+        n = parse_members(p, false);
     } else if (parser_is_operator(&p->now, "{")) {
-        n = parse_dict(p);
+        n = parse_members(p, true);
     } else {
         parser_fail(p, &p->now, ERR_FORMAT, "expected an expression, found %s", parser_describe(p, &p->now));
     }

@@ -18,29 +18,18 @@ static bool is_given(struct value v)
 
 /* --- case and blanks --- */
 
-FILTER(upper)
-{
-    parameters_bind(j, "upper", "", a, NULL);
-    return text_map(j, value_to_text(j, v), CASE_UPPER);
-}
-
-FILTER(lower)
-{
-    parameters_bind(j, "lower", "", a, NULL);
-    return text_map(j, value_to_text(j, v), CASE_LOWER);
-}
-
-FILTER(capitalize)
-{
-    parameters_bind(j, "capitalize", "", a, NULL);
-    return text_capitalize(j, value_to_text(j, v));
-}
-
-FILTER(title)
-{
-    parameters_bind(j, "title", "", a, NULL);
-    return text_title(j, value_to_text(j, v), true);
-}
+/* A filter without parameters that makes text t of its value. */
+#define TEXT_FILTER(name, result)                                                                            \
+    FILTER(name)                                                                                             \
+    {                                                                                                        \
+        parameters_bind(j, #name, "", a, NULL);                                                              \
+        const struct text *t = value_to_text(j, v);                                                          \
+        return result;                                                                                       \
+    }
+TEXT_FILTER(upper, text_map(j, t, CASE_UPPER))
+TEXT_FILTER(lower, text_map(j, t, CASE_LOWER))
+TEXT_FILTER(capitalize, text_capitalize(j, t))
+TEXT_FILTER(title, text_title(j, t, true))
 
 FILTER(trim)
 {
@@ -175,24 +164,6 @@ FILTER(wordcount)
 
 /* --- markup --- */
 
-FILTER(safe)
-{
-    parameters_bind(j, "safe", "", a, NULL);
-    return text_markup(j, value_to_text(j, v), true);
-}
-
-FILTER(escape)
-{
-    parameters_bind(j, "escape", "", a, NULL);
-    return text_escape(j, value_to_text(j, v));
-}
-
-FILTER(forceescape)
-{
-    parameters_bind(j, "forceescape", "", a, NULL);
-    return text_escape(j, text_markup(j, value_to_text(j, v), false).text);
-}
-
 /* Percent-encodes; in a query string "/" too, and a blank becomes "+". */
 static void put_url(struct jinja *j, struct builder *b, const struct text *t, bool is_query)
 {
@@ -212,6 +183,10 @@ static void put_url(struct jinja *j, struct builder *b, const struct text *t, bo
         }
     }
 }
+
+TEXT_FILTER(safe, text_markup(j, t, true))
+TEXT_FILTER(escape, text_escape(j, t))
+TEXT_FILTER(forceescape, text_escape(j, text_markup(j, t, false).text))
 
 FILTER(urlencode)
 {

@@ -8,6 +8,14 @@ static void no_arguments(struct jinja *j, const char *name, const struct call_ar
     parameters_bind(j, name, "", a, NULL);
 }
 
+/* A test without arguments. */
+#define IS(name, condition)                                                                                  \
+    static struct value test_##name(struct jinja *j, struct value v, const struct call_args *a)              \
+    {                                                                                                        \
+        no_arguments(j, #name, a);                                                                           \
+        return value_bool(condition);                                                                        \
+    }
+
 static struct value one_argument(struct jinja *j, const char *name, const struct call_args *a)
 {
     struct value other;
@@ -30,17 +38,8 @@ static void check_hashable(struct jinja *j, struct value v)
         jinja_type_error(j, "unhashable type: '%s'", value_type_name(v));
 }
 
-TEST(odd)
-{
-    no_arguments(j, "odd", a);
-    return value_bool(remainder_of(j, v, value_int(2)) == 1);
-}
-
-TEST(even)
-{
-    no_arguments(j, "even", a);
-    return value_bool(remainder_of(j, v, value_int(2)) == 0);
-}
+IS(odd, remainder_of(j, v, value_int(2)) == 1)
+IS(even, remainder_of(j, v, value_int(2)) == 0)
 
 TEST(divisibleby)
 {
@@ -49,17 +48,8 @@ TEST(divisibleby)
     return value_bool(remainder_of(j, v, by) == 0);
 }
 
-TEST(defined)
-{
-    no_arguments(j, "defined", a);
-    return value_bool(v.type != VALUE_UNDEFINED);
-}
-
-TEST(undefined)
-{
-    no_arguments(j, "undefined", a);
-    return value_bool(v.type == VALUE_UNDEFINED);
-}
+IS(defined, v.type != VALUE_UNDEFINED)
+IS(undefined, v.type == VALUE_UNDEFINED)
 
 TEST(filter)
 {
@@ -75,44 +65,15 @@ TEST(test)
     return value_bool(v.type == VALUE_STRING && find_test((struct str){v.text->p, v.text->n}));
 }
 
-TEST(none)
-{
-    no_arguments(j, "none", a);
-    return value_bool(v.type == VALUE_NONE);
-}
-
-TEST(boolean)
-{
-    no_arguments(j, "boolean", a);
-    return value_bool(v.type == VALUE_BOOL);
-}
-
-TEST(false)
-{
-    no_arguments(j, "false", a);
-    return value_bool(v.type == VALUE_BOOL && !v.boolean);
-}
-
-TEST(true)
-{
-    no_arguments(j, "true", a);
-    return value_bool(v.type == VALUE_BOOL && v.boolean);
-}
-
-TEST(integer)
-{
-    no_arguments(j, "integer", a);
-    return value_bool(v.type == VALUE_INT || v.type == VALUE_BIG);
-}
-
-TEST(float)
-{
-    no_arguments(j, "float", a);
-    return value_bool(v.type == VALUE_DOUBLE);
-}
+IS(none, v.type == VALUE_NONE)
+IS(boolean, v.type == VALUE_BOOL)
+IS(false, v.type == VALUE_BOOL && !v.boolean)
+IS(true, v.type == VALUE_BOOL && v.boolean)
+IS(integer, v.type == VALUE_INT || v.type == VALUE_BIG)
+IS(float, v.type == VALUE_DOUBLE)
 
 /* All cased characters are of one case, and there is one at least. */
-static struct value all_of_case(struct jinja *j, struct value v, bool upper)
+static bool all_of_case(struct jinja *j, struct value v, bool upper)
 {
     const struct text *t = value_to_text(j, v);
     bool any = false;
@@ -121,65 +82,21 @@ static struct value all_of_case(struct jinja *j, struct value v, bool upper)
         uint32_t cp;
         at += utf8_next(t->p + at, &cp);
         if (upper ? char_is_lower(cp) || char_is_title(cp) : char_is_upper(cp) || char_is_title(cp))
-            return value_bool(false);
+            return false;
         any |= upper ? char_is_upper(cp) : char_is_lower(cp);
     }
-    return value_bool(any);
+    return any;
 }
 
-TEST(lower)
-{
-    no_arguments(j, "lower", a);
-    return all_of_case(j, v, false);
-}
-
-TEST(upper)
-{
-    no_arguments(j, "upper", a);
-    return all_of_case(j, v, true);
-}
-
-TEST(string)
-{
-    no_arguments(j, "string", a);
-    return value_bool(v.type == VALUE_STRING);
-}
-
-TEST(mapping)
-{
-    no_arguments(j, "mapping", a);
-    return value_bool(v.type == VALUE_DICT);
-}
-
-TEST(number)
-{
-    no_arguments(j, "number", a);
-    return value_bool(value_is_number(v));
-}
-
-TEST(sequence)
-{
-    no_arguments(j, "sequence", a);
-    return value_bool(v.type != VALUE_VIEW && value_length(v) >= 0);
-}
-
-TEST(iterable)
-{
-    no_arguments(j, "iterable", a);
-    return value_bool(value_is_iterable(v));
-}
-
-TEST(callable)
-{
-    no_arguments(j, "callable", a);
-    return value_bool(value_is_callable(v));
-}
-
-TEST(escaped)
-{
-    no_arguments(j, "escaped", a);
-    return value_bool(v.type == VALUE_STRING && v.text->is_markup);
-}
+IS(lower, all_of_case(j, v, false))
+IS(upper, all_of_case(j, v, true))
+IS(string, v.type == VALUE_STRING)
+IS(mapping, v.type == VALUE_DICT)
+IS(number, value_is_number(v))
+IS(sequence, v.type != VALUE_VIEW && value_length(v) >= 0)
+IS(iterable, value_is_iterable(v))
+IS(callable, value_is_callable(v))
+IS(escaped, v.type == VALUE_STRING && v.text->is_markup)
 
 TEST(sameas)
 {

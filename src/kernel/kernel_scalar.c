@@ -117,31 +117,21 @@ static float sum_f32(const float *a, int64_t n)
     return sum_lanes(lane);
 }
 
-static void k_linear_f16__scalar(float *y, int64_t y_stride, const float *x, int64_t x_stride, const f16 *w,
-                                 const float *bias, int64_t n_rows, int64_t n_in, int64_t begin, int64_t end,
-                                 float *scratch)
-{
-    (void)scratch;
-    for (int64_t t = 0; t < n_rows; t++) {
-        for (int64_t o = begin; o < end; o++) {
-            float s = dot_f16(x + t * x_stride, w + o * n_in, n_in);
-            y[t * y_stride + o] = bias ? s + bias[o] : s;
-        }
+#define DEFINE_LINEAR(name, type, dot)                                                                       \
+    static void name(float *y, int64_t y_stride, const float *x, int64_t x_stride, const type *w,            \
+                     const float *bias, int64_t n_rows, int64_t n_in, int64_t begin, int64_t end,            \
+                     float *scratch)                                                                         \
+    {                                                                                                        \
+        (void)scratch;                                                                                       \
+        for (int64_t t = 0; t < n_rows; t++) {                                                               \
+            for (int64_t o = begin; o < end; o++) {                                                          \
+                float s = dot(x + t * x_stride, w + o * n_in, n_in);                                         \
+                y[t * y_stride + o] = bias ? s + bias[o] : s;                                                \
+            }                                                                                                \
+        }                                                                                                    \
     }
-}
-
-static void k_linear_f32__scalar(float *y, int64_t y_stride, const float *x, int64_t x_stride, const float *w,
-                                 const float *bias, int64_t n_rows, int64_t n_in, int64_t begin, int64_t end,
-                                 float *scratch)
-{
-    (void)scratch;
-    for (int64_t t = 0; t < n_rows; t++) {
-        for (int64_t o = begin; o < end; o++) {
-            float s = dot_f32(x + t * x_stride, w + o * n_in, n_in);
-            y[t * y_stride + o] = bias ? s + bias[o] : s;
-        }
-    }
-}
+DEFINE_LINEAR(k_linear_f16__scalar, f16, dot_f16)
+DEFINE_LINEAR(k_linear_f32__scalar, float, dot_f32)
 
 /* One query row; s holds scores, then weights, at their positions. */
 static void attend_row(float *out, const float *q, const f16 *k, int64_t k_stride, const f16 *v,

@@ -107,36 +107,26 @@ static char *clean_name(struct arena *a, const char *wish)
     return name;
 }
 
-static const char *take_name(struct mil_builder *b, const char *wish, void *owner)
+/* stem_N, N the number behind the last one of this stem, of those that are not taken. */
+static const char *count_name(struct mil_builder *b, const char *stem, int first, void *owner)
 {
-    const char *name = clean_name(b->arena, wish);
-    if (table_put(b->names, name, owner))
-        return name;
-    int *counter = table_get(b->counters, name);
+    int *counter = table_get(b->counters, stem);
     if (!counter) {
         counter = ARENA_NEW(b->arena, int);
-        (void)table_put(b->counters, name, counter);
+        *counter = first - 1;
+        (void)table_put(b->counters, stem, counter);
     }
     for (;;) {
-        const char *numbered = arena_printf(b->arena, "%s_%d", name, ++*counter);
-        if (table_put(b->names, numbered, owner))
-            return numbered;
-    }
-}
-
-static const char *numbered_name(struct mil_builder *b, const char *type, void *owner)
-{
-    int *counter = table_get(b->counters, type);
-    if (!counter) {
-        counter = ARENA_NEW(b->arena, int);
-        *counter = -1;
-        (void)table_put(b->counters, type, counter);
-    }
-    for (;;) {
-        const char *name = arena_printf(b->arena, "%s_%d", type, ++*counter);
+        const char *name = arena_printf(b->arena, "%s_%d", stem, ++*counter);
         if (table_put(b->names, name, owner))
             return name;
     }
+}
+
+static const char *take_name(struct mil_builder *b, const char *wish, void *owner)
+{
+    const char *name = clean_name(b->arena, wish);
+    return table_put(b->names, name, owner) ? name : count_name(b, name, 1, owner);
 }
 
 static struct mil_var *new_var(struct mil_builder *b, const struct mil_type *type, struct mil_op *op)
@@ -445,7 +435,7 @@ bool mil_build_op_n(struct mil_builder *b, const char *type, const char *name,
     for (int i = 0; i < n_outputs; i++)
         op->outputs[i] = new_var(b, NULL, op);
     void *owner = n_outputs > 0 ? (void *)op->outputs[0] : (void *)b;
-    const char *op_name = name ? take_name(b, name, owner) : numbered_name(b, op->type, owner);
+    const char *op_name = name ? take_name(b, name, owner) : count_name(b, op->type, 0, owner);
     name_op(b, op, op_name);
     for (int i = 0; i < n_outputs; i++)
         op->outputs[i]->name =
@@ -540,7 +530,7 @@ bool mil_builder_finish(struct mil_builder *b, struct mil_var *const *outputs, i
     for (int i = 0; i < b->vars.n; i++) {
         struct mil_var *v = b->vars.p[i];
         if (!v->name) {
-            v->name = numbered_name(b, "const", v);
+            v->name = count_name(b, "const", 0, v);
             name_op(b, v->op, v->name);
         }
     }
