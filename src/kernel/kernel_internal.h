@@ -27,6 +27,9 @@ extern const struct kernels kernels_avx2;
 extern const struct kernels kernels_avx512;
 #endif
 
+/* In builds with AddressSanitizer or ThreadSanitizer: puts in front of each function one that looks at its arrays (kernel_ranges.c). */
+void kernel_check_ranges(struct kernels *k);
+
 /* Products in fixed point: one layout of prepared activations. */
 struct kernels_fixed {
     size_t (*fixed_bytes)(int64_t n_rows, int64_t n_in);

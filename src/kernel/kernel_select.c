@@ -32,6 +32,7 @@ static void make_table(struct kernels *k, enum cpu_level of, unsigned features)
 #undef KERNEL_IMPL
     (void)features;
     (void)put_fixed;
+    kernel_check_ranges(k);
 }
 
 static bool is_usable(enum cpu_level level)

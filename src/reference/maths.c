@@ -7,7 +7,8 @@
 #define LANES 16
 
 /* The same products and sums in the same order whatever registers the compiler may use, so the same result. */
-static inline __attribute__((always_inline)) float dot_body(const float *a, const float *b, int64_t n)
+static inline __attribute__((always_inline)) PLAIN_LOOPS float dot_body(const float *a, const float *b,
+                                                                        int64_t n)
 {
     float lanes[LANES] = {0};
     int64_t i = 0;
@@ -23,15 +24,22 @@ static inline __attribute__((always_inline)) float dot_body(const float *a, cons
 }
 
 #if defined(__x86_64__) && defined(__GNUC__)
-__attribute__((target("avx2"))) static float dot_avx2(const float *a, const float *b, int64_t n)
+__attribute__((target("avx2"))) static PLAIN_LOOPS float dot_avx2(const float *a, const float *b, int64_t n)
 {
     return dot_body(a, b, n);
 }
 #endif
 
-static float dot_plain(const float *a, const float *b, int64_t n)
+static PLAIN_LOOPS float dot_plain(const float *a, const float *b, int64_t n)
 {
     return dot_body(a, b, n);
+}
+
+/* y += a * x */
+static PLAIN_LOOPS void add_scaled(float *y, float a, const float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] += a * x[i];
 }
 
 reference_dot_fn reference_dot_for(enum cpu_level level)
@@ -66,6 +74,8 @@ static void linear_part(void *context, int i_thread, int n_threads)
         if (l->replacement)
             l->replacement->replace(l->replacement->context, l->handle, l->first + row * columns, n * columns,
                                     rows);
+        range_read(rows, (size_t)(n * columns) * sizeof *rows);
+        range_read(l->x, (size_t)(l->n * columns) * sizeof *l->x);
         for (int64_t t = 0; t < l->n; t++)
             for (int64_t i = 0; i < n; i++)
                 l->y[t * n_rows + row + i] = l->dot(rows + i * columns, l->x + t * columns, columns) +
@@ -220,6 +230,9 @@ static void attend_one(const struct reference_attention *a, reference_dot_fn dot
     float best = -INFINITY;
     double sum = 0;
     int64_t first = a->window > 0 && n_keys > a->window ? n_keys - a->window : 0;
+    range_read(query, (size_t)a->dim * sizeof *query);
+    range_read(keys + first * a->dim, (size_t)((n_keys - first) * a->dim) * sizeof *keys);
+    range_write(output, (size_t)a->dim * sizeof *output);
     for (int64_t k = first; k < n_keys; k++) {
         scores[k] = dot(query, keys + k * a->dim, a->dim) * a->scale;
         best = scores[k] > best ? scores[k] : best;
@@ -231,8 +244,8 @@ static void attend_one(const struct reference_attention *a, reference_dot_fn dot
     memset(output, 0, (size_t)a->dim * sizeof *output);
     for (int64_t k = first; k < n_keys; k++) {
         float weight = (float)((double)scores[k] / sum);
-        for (int64_t i = 0; i < a->dim; i++)
-            output[i] += weight * values[k * a->dim + i];
+        range_read(values + k * a->dim, (size_t)a->dim * sizeof *values);
+        add_scaled(output, weight, values + k * a->dim, a->dim);
     }
 }
 

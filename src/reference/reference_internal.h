@@ -5,6 +5,7 @@
 
 #include "base/cpu.h"
 #include "base/pool.h"
+#include "base/ranges.h"
 #include "format/checkpoint_source.h"
 #include "format/config.h"
 #include "format/decoder.h"

@@ -89,16 +89,15 @@ static void check_pattern(const char *name, const uint8_t *members, const char *
 
 static void check_function(const char *name, const uint8_t *members)
 {
+    const bool is_word = strcmp(name, "single_word") == 0;
+    const bool is_white = strcmp(name, "rstrip") == 0 || strcmp(name, "\\s") == 0;
     for (uint32_t cp = 0; cp < END; cp++) {
         if (is_surrogate(cp))
             continue;
-        bool is_member = false;
-        if (strcmp(name, "single_word") == 0)
-            is_member = unicode_is_word(cp);
-        else if (strcmp(name, "rstrip") == 0 || strcmp(name, "\\s") == 0)
-            is_member = unicode_is_white(cp);
-        else
-            is_member = strcmp(category_names[unicode_category(cp)], name) == 0;
+        const char *category = category_names[unicode_category(cp)];
+        bool is_member = is_word    ? unicode_is_word(cp)
+                         : is_white ? unicode_is_white(cp)
+                                    : category[0] == name[0] && strcmp(category, name) == 0;
         if (is_member != members[cp])
             fail_msg("%s: U+%04X is %s", name, (unsigned)cp, is_member ? "in it" : "not in it");
     }
