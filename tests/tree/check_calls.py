@@ -1,11 +1,12 @@
-"""Circles of calls between the files of a library: none may be left.
+"""Circles of calls and of includes between the files of src, over all its folders: none may be left.
 
-One is left on purpose, see EVALUATION. The archives of the build say which file defines a symbol and which files refer to it (nm). Files that refer to each other in
+One circle of calls is left on purpose, see EVALUATION. The archives of the build say which file defines a symbol and which files refer to it (nm). Files that refer to each other in
 a circle can only be understood together: what they share belongs into a file below them, or they are one file.
 
-usage: check_calls.py NM ARCHIVE...
+usage: check_calls.py SOURCE_FOLDER NM ARCHIVE...
 """
 import collections
+import os
 import re
 import subprocess
 import sys
@@ -32,6 +33,21 @@ def read(nm, archives):
             if m[3] in "TDBRCVW":  # external: what is local is no one else's
                 defined[file].add(m[4])
     return defined, used
+
+
+def includes(root):
+    """{file: {file it includes: [line]}} of src; a file is folder/name."""
+    graph = {}
+    for folder, _, names in os.walk(os.path.join(root, "src")):
+        for name in names:
+            if name.endswith((".c", ".h", ".def")):
+                path = os.path.join(folder, name)
+                graph[os.path.relpath(path, os.path.join(root, "src"))] = path
+    for file, path in graph.items():
+        with open(path, encoding="utf-8") as f:
+            found = [m[1] for m in re.finditer(r'^[ \t]*#[ \t]*include[ \t]*"([^"]*)"', f.read(), re.M)]
+        graph[file] = {g: ["#include"] for g in found if g in graph and g != file}
+    return graph
 
 
 def edges(defined, used):
@@ -79,25 +95,32 @@ def circles(graph):
     return groups
 
 
-def main():
-    nm, archives = sys.argv[1], sys.argv[2:]
-    defined, used = read(nm, archives)
-    graph = edges(defined, used)
-    known = [c for c in circles(graph) if set(c) <= EVALUATION]
-    found = [c for c in circles(graph) if not set(c) <= EVALUATION]
-    for group in found:
-        print(f"circle of {len(group)} files: {' '.join(group)}")
+def show(graph, groups, what):
+    for group in groups:
+        print(f"circle of {len(group)} files ({what}): {' '.join(group)}")
         for f in group:
             for g in group:
                 if g in graph[f]:
                     print(f"    {f} -> {g}: {', '.join(graph[f][g])}")
-    n_edges = sum(len(graph[f]) for f in graph)
-    print(f"{len(defined)} files, {n_edges} pairs of caller and called, {len(found)} circles"
-          f"{' but that of evaluation' if known else ''}")
-    if not defined:
-        print("no symbols read")
+
+
+def main():
+    root, nm, archives = sys.argv[1], sys.argv[2], sys.argv[3:]
+    defined, used = read(nm, archives)
+    graph, included = edges(defined, used), includes(root)
+    known = [c for c in circles(graph) if set(c) <= EVALUATION]
+    found = [c for c in circles(graph) if not set(c) <= EVALUATION]
+    nested = circles(included)
+    show(graph, found, "calls")
+    show(included, nested, "includes")
+    n_calls, n_includes = (sum(len(g[f]) for f in g) for g in (graph, included))
+    print(f"{len(defined)} files, {n_calls} pairs of caller and called, {len(found)} circles"
+          f"{' but that of evaluation' if known else ''}; {len(included)} files with headers, {n_includes} includes, "
+          f"{len(nested)} circles")
+    if not defined or not included:
+        print("no symbols or no files read")
         return 1
-    return len(found) > 0
+    return len(found) + len(nested) > 0
 
 
 sys.exit(main())

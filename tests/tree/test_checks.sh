@@ -179,11 +179,26 @@ if command -v python3 >/dev/null; then
     twice 0 "2 files checked, 0 places twice"
     { echo '/* a */'; lines 4 a; echo; lines 8 a | tail -4; } >tree/src/a/y.c
     twice 1 "src/a/y.c:2: the same 8 lines as src/a/x.c:1"
-    lines 8 b >tree/src/a/y.c
+    lines 8 a | sed 's/f\([0-9]\)(x)/x * f\1(x)/' >tree/src/a/y.c
     twice 0 "0 places twice"
     put src/a/x.c "$(for i in 0 1 2 3 4 5 6 7 8; do echo "    {0x1, 0x2},"; done)"
     cp tree/src/a/x.c tree/src/a/y.c
     twice 0 "0 places twice"
+    # the same but for names: each always for the same other one, and few of them
+    put src/a/x.c "$(lines 8 a)"
+    lines 8 b >tree/src/a/y.c
+    twice 1 "src/a/y.c:1: the same 8 lines as src/a/x.c:1 with b for a"
+    sed -E 's/f[0-4]\(x/g&/' tree/src/a/x.c >tree/src/a/y.c
+    twice 1 "with gf0 for f0, gf1 for f1, gf2 for f2, gf3 for f3, gf4 for f4"
+    sed -E 's/f[0-5]\(x/g&/' tree/src/a/x.c >tree/src/a/y.c
+    twice 0 "0 places twice"
+    sed -E 's/a/b/; 3s/b/c/' tree/src/a/x.c >tree/src/a/y.c
+    twice 0 "0 places twice"
+    put src/cli/cmd_template.c "$(lines 8 a)"
+    lines 8 b >tree/src/cli/cmd_tokenize.c
+    twice 0 "0 places twice"
+    lines 7 b >tree/src/cli/cmd_tokenize.c
+    twice 1 "src/cli/cmd_template.c and src/cli/cmd_tokenize.c are no longer alike: take them out of ALIKE"
 fi
 if command -v python3 >/dev/null && command -v cc >/dev/null && command -v ar >/dev/null; then
     # library NAME FILE CODE...: an archive
@@ -199,18 +214,29 @@ if command -v python3 >/dev/null && command -v cc >/dev/null && command -v ar >/
         done
         ar rcs "libx_$name.a" $objects
     }
+    put src/a/x.h 'int x;'
     calls() {
-        expect "$1" "$2" bash "$source/tests/tree/check_calls.sh" nm libx_*.a
+        expect "$1" "$2" bash "$source/tests/tree/check_calls.sh" "$folder/tree" nm libx_*.a
     }
     library low a 'int b(void); int a(void) { return b(); }' b 'int b(void) { return 1; }'
     library high c 'int a(void); int c(void) { return a(); }'
     calls 0 "3 files, 2 pairs of caller and called, 0 circles"
     library low a 'int b(void); int a(void) { return b(); }' b 'int c(void); int b(void) { return c(); }'
-    calls 1 "circle of 3 files: high/c.c low/a.c low/b.c"
+    calls 1 "circle of 3 files (calls): high/c.c low/a.c low/b.c"
     library low a 'int b; int a(void) { return b; }' b 'int a(void); int (*b2)(void) = a;'
     calls 0 "0 circles"
     library low a 'extern int (*b)(void); int a(void) { return b(); }' b 'int a(void); int (*b)(void) = a;'
     calls 1 "low/b.c -> low/a.c: a"
+    # circles of includes, through folders and files of rows
+    library low a 'int a;'
+    library high c 'int c;'
+    put src/a/x.h '#include "b/y.def"'
+    mkdir -p tree/src/b
+    echo '#include "b/z.h"' >tree/src/b/y.def
+    echo '#include "b/z.h"' >tree/src/b/z.h
+    calls 0 "3 files with headers, 2 includes, 0 circles"
+    echo ' # include "a/x.h"' >>tree/src/b/z.h
+    calls 1 "circle of 3 files (includes): a/x.h b/y.def b/z.h"
 fi
 echo "$n_bad surprises"
 [ "$n_bad" = 0 ]
