@@ -5,6 +5,13 @@
  * Handles are opaque. Each keeps its parent alive, so the order in which handles are closed does not matter; closing NULL does
  * nothing. A function that can fail returns an mk_status and takes an mk_error ** last: NULL, or the place for an error object
  * that the caller frees. On failure output handles are NULL and nothing has changed, unless the function says otherwise.
+ * Comments name the statuses that a caller can bring about; every function that can fail may also give MK_FAILED (the system
+ * refused something) and MK_LIMIT (more memory than there is, or than a stated limit).
+ *
+ * Whose memory. Strings and arrays that a call is given are read during the call and may go afterwards; a callback and its context
+ * must stay until what they were given to is closed. `const` pointers that come back belong to the handle that was asked, and live as
+ * long as it, unless the function says "until"; whatever comes back through a handle ** is the caller's, and is freed with the function of
+ * its name. Counts are of elements, and sizes that are of bytes say so; times are in seconds; shapes stand in brackets, the slowest dimension first.
  *
  * Structures that the caller fills begin with `size`, which is sizeof the structure; members that an older caller does not
  * know are taken as zero, so zero always means the default. Text is UTF-8 and does not depend on the locale.
@@ -43,7 +50,7 @@ extern "C" {
 #define MK_VERSION_MINOR 1
 #define MK_VERSION_PATCH 0
 
-/* Of the library that runs: major * 1000000 + minor * 1000 + patch. */
+/* Of the library that runs, from any thread at any time: major * 1000000 + minor * 1000 + patch. */
 MK_API uint32_t mk_version(void);
 MK_API const char *mk_version_string(void); /* "0.1.0" */
 /* What this build can do, as a JSON object: "version", "compiler", "levels" (instruction sets that this processor has), "level"
@@ -66,23 +73,24 @@ enum {
 /* "ok", "failed", ... "cancelled"; "unknown" for other numbers. */
 MK_API const char *mk_status_name(mk_status status);
 
+/* Why a call failed: the caller's, apart from all handles, for one thread at a time. */
 typedef struct mk_error mk_error;
-MK_API mk_status mk_error_status(const mk_error *e);
+MK_API mk_status mk_error_status(const mk_error *e); /* MK_OK for NULL */
 /* One sentence: what, where, what was expected and what was found; "" for NULL. Owned by the error. */
 MK_API const char *mk_error_message(const mk_error *e);
-/* What can be done about it, as a word that the caller puts in its own terms; "": nothing is known to help. "force" (the output
+/* What can be done about it, as a word of static text that the caller puts in its own terms; "": nothing is known to help. "force" (the output
  * exists), "resume" (what was finished is kept), "only", "chunks", "split-head", "lut": mk_convert's option of this name;
  * "convert": this is a checkpoint, make a package of it first; "check-layers": comparing layers with the checkpoint's finds
  * where. More may come. */
 MK_API const char *mk_error_hint(const mk_error *e);
-/* What a chat template itself said (raise_exception), without milkit's words around it; NULL for all other errors. */
+/* What a chat template itself said (raise_exception), without milkit's words around it; NULL for all other errors. Owned by the error. */
 MK_API const char *mk_error_detail(const mk_error *e);
 MK_API void mk_error_free(mk_error *e);
 
 /* ---- the library ---- */
 
 enum { MK_LOG_WARNING = 1, MK_LOG_INFO = 2, MK_LOG_DEBUG = 3 };
-/* text: one message without a newline. */
+/* text: one message without a newline, borrowed for the time of the call; level: MK_LOG_.. */
 typedef void (*mk_log_fn)(void *context, int32_t level, const char *text);
 
 typedef struct {
@@ -93,17 +101,20 @@ typedef struct {
     void *log_context;
 } mk_options;
 
+/* The pool of threads and what reports go to: the parent of all other handles. */
 typedef struct mk_library mk_library;
-/* options may be NULL. MK_USAGE: a number out of its range, or an instruction set in MILKIT_CPU that this processor does not have. */
+/* options may be NULL, and are copied. MK_USAGE: a number out of its range, or an instruction set in MILKIT_CPU that this processor does not have. */
 MK_API mk_status mk_library_open(mk_library **out, const mk_options *options, mk_error **e);
 MK_API void mk_library_close(mk_library *library);
 
 /* Stopping a long call from anywhere: give the same object to the call and to whoever may want it to stop. */
 typedef struct mk_cancel mk_cancel;
-MK_API mk_cancel *mk_cancel_new(void);
+MK_API mk_cancel *mk_cancel_new(void); /* never NULL */
 /* From any thread, and from a signal handler. */
 MK_API void mk_cancel_set(mk_cancel *c);
+/* From now on calls with it run again: when none is running. */
 MK_API void mk_cancel_clear(mk_cancel *c);
+/* When no call with it is running. */
 MK_API void mk_cancel_free(mk_cancel *c);
 
 typedef struct {
@@ -114,18 +125,19 @@ typedef struct {
     const char *unit;   /* "tokens", "MB" */
     double seconds;     /* since the stage began */
 } mk_progress;
-/* False: stop, the call ends with MK_CANCELLED. At most ten times a second. */
+/* False: stop, the call ends with MK_CANCELLED. At most ten times a second, on the calling thread; progress and its texts are borrowed for
+ * the time of the call. */
 typedef bool (*mk_progress_fn)(void *context, const mk_progress *progress);
 
-/* What every long call takes; NULL for neither. */
+/* What every long call takes; NULL for neither. Used until the call ends. A wrong size is MK_USAGE. */
 typedef struct {
     size_t size;
-    mk_cancel *cancel;
-    mk_progress_fn progress;
-    void *context;
+    mk_cancel *cancel;       /* NULL: nobody stops it so; one object may stop several calls */
+    mk_progress_fn progress; /* NULL: not told */
+    void *context;           /* of progress */
 } mk_call;
 
-/* Text that the library made. */
+/* Text that the library made: the caller's, apart from all handles. It can't change, so any thread may read it. */
 typedef struct mk_text mk_text;
 /* The bytes, with a zero behind them; *n (unless NULL) their number. */
 MK_API const char *mk_text_data(const mk_text *t, size_t *n);
@@ -157,9 +169,11 @@ typedef struct {
     const char *emulation; /* switches of MK_PRECISION_ANE, "norm=fp16"; NULL: the defaults */
 } mk_package_options;
 
+/* A package, mapped, with its tokenizer. */
 typedef struct mk_package mk_package;
-/* folder: of a package in ANEMLL's layout (meta.yaml, models as .mlmodelc or .mlpackage), or its meta.yaml. Maps and plans: milliseconds
- * whatever the size, beside the tokenizer. MK_FORMAT: it is something else, or damaged. MK_UNSUPPORTED: it has what milkit does not run. */
+/* options may be NULL. folder: of a package in ANEMLL's layout (meta.yaml, models as .mlmodelc or .mlpackage), or its meta.yaml. Maps and plans: milliseconds
+ * whatever the size, beside the tokenizer. MK_FORMAT: it is something else, or damaged. MK_UNSUPPORTED: it has what milkit does not run. MK_USAGE:
+ * a precision or text that is none of the above. */
 MK_API mk_status mk_package_open(mk_package **out, mk_library *library, const char *folder,
                                  const mk_package_options *options, mk_error **e);
 MK_API void mk_package_close(mk_package *p);
@@ -172,7 +186,7 @@ MK_API const char *mk_package_name(const mk_package *p);
 /* In tokens: what a session holds at most, and the calls of its prompts. */
 MK_API int64_t mk_package_context_length(const mk_package *p);
 MK_API int64_t mk_package_batch_size(const mk_package *p);
-/* Ids are below this. */
+/* Ids of the model are below this: the length of logits. */
 MK_API int32_t mk_package_vocab_size(const mk_package *p);
 /* An end of text or of a turn: where generation stops. */
 MK_API bool mk_package_is_end(const mk_package *p, int32_t id);
@@ -190,7 +204,7 @@ typedef struct {
 } mk_tokenizer_options;
 
 /* path: a package, a checkpoint or any folder with a tokenizer.json, or that file. No model is opened. MK_FAILED: something is not
- * there; MK_FORMAT: something is damaged, or there are no templates. */
+ * there; MK_FORMAT: something is damaged, or there are no templates. options may be NULL. */
 MK_API mk_status mk_tokenizer_open(mk_tokenizer **out, mk_library *library, const char *path,
                                    const mk_tokenizer_options *options, mk_error **e);
 MK_API void mk_tokenizer_close(mk_tokenizer *t);
@@ -209,7 +223,7 @@ enum {
  * capacity 0. MK_FORMAT: an id that is not one of the package's model. */
 MK_API mk_status mk_tokenize(const mk_tokenizer *t, const char *text, size_t bytes, uint32_t flags,
                              int32_t *ids, size_t capacity, size_t *n, mk_error **e);
-/* ids [n] to text. Ids that no token has are left out, as the tokenizers library does. */
+/* ids [n] to text, without ids of its own. Ids that no token has are left out, as the tokenizers library does. MK_USAGE: unknown flags. */
 MK_API mk_status mk_detokenize(const mk_tokenizer *t, const int32_t *ids, size_t n, uint32_t flags,
                                mk_text **out, mk_error **e);
 
@@ -220,10 +234,11 @@ MK_API mk_status mk_token_bytes(const mk_tokenizer *t, int32_t id, uint32_t flag
                                 size_t capacity, size_t *n, mk_error **e);
 /* Ids one at a time, text in whole characters: everything given out, put together, is mk_detokenize of all ids. */
 typedef struct mk_decoder mk_decoder;
+/* flags: 0 or MK_SPECIAL, as in mk_detokenize (else MK_USAGE). MK_FORMAT: there is no tokenizer. */
 MK_API mk_status mk_decoder_new(mk_decoder **out, const mk_tokenizer *t, uint32_t flags, mk_error **e);
-/* *text [*n bytes], a zero behind them, borrowed until the next call; *n may be 0. */
+/* *text [*n bytes], a zero behind them, the decoder's until the next call; *n may be 0. After a failure "" and 0. */
 MK_API mk_status mk_decoder_add(mk_decoder *d, int32_t id, const char **text, size_t *n, mk_error **e);
-/* What is left when no more ids come: bytes of a character that was not finished. */
+/* What is left when no more ids come: bytes of a character that was not finished. As mk_decoder_add; the decoder can be used again. */
 MK_API mk_status mk_decoder_finish(mk_decoder *d, const char **text, size_t *n, mk_error **e);
 MK_API void mk_decoder_free(mk_decoder *d);
 
@@ -259,9 +274,10 @@ enum { MK_PART_CONTENT = 0, MK_PART_REASONING = 1, MK_PART_TOOL_CALL = 2 };
 typedef void (*mk_part_fn)(void *context, int32_t part, const char *text, size_t n, const char *name);
 typedef struct mk_parser mk_parser;
 /* prompt: the text that the model goes on from (it may have opened a thinking block), or NULL. tools: a JSON array, for the types of arguments, or
- * NULL. The text to push is that of a decoder with MK_SPECIAL. */
+ * NULL. fn and context are called by the two functions below until the parser is freed. MK_FORMAT: there is no template. The text to push is that of a decoder with MK_SPECIAL. */
 MK_API mk_status mk_parser_new(mk_parser **out, const mk_tokenizer *t, const char *prompt, const char *tools,
                                mk_part_fn fn, void *context, mk_error **e);
+/* text [n bytes]; can't fail. */
 MK_API void mk_parser_push(mk_parser *parser, const char *text, size_t n);
 /* The end of the stream: what was held back comes as content. */
 MK_API void mk_parser_finish(mk_parser *parser);
@@ -269,6 +285,7 @@ MK_API void mk_parser_free(mk_parser *parser);
 
 /* ---- sampling ---- */
 
+/* Chooses tokens of one package's logits; with the state of its random numbers. */
 typedef struct mk_sampler mk_sampler;
 /* settings: a JSON object, or NULL: "greedy" (bool), "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty",
  * "frequency_penalty", "repetition_window" (tokens; 0: all), "seed" (a number, or a string of digits for one above 2^53; negative: another one each time).
@@ -287,7 +304,8 @@ typedef struct {
 } mk_sampling;
 /* What is in force, as far as out->size goes. MK_USAGE: that size is nonsense. */
 MK_API mk_status mk_sampler_settings(const mk_sampler *s, mk_sampling *out, mk_error **e);
-/* Of logits [n] (n is the vocabulary's size) after the tokens history [n_history], which may be NULL with 0. MK_OUTSIDE when no logit is a number. */
+/* *id: one token of logits [n] after the tokens history [n_history], which may be NULL with 0. MK_USAGE: n is not the vocabulary's size;
+ * MK_OUTSIDE: no logit is a number; *id is -1 then. */
 MK_API mk_status mk_sampler_pick(mk_sampler *s, const float *logits, size_t n, const int32_t *history,
                                  size_t n_history, int32_t *id, mk_error **e);
 MK_API void mk_sampler_free(mk_sampler *s);
@@ -306,9 +324,10 @@ MK_API void mk_session_free(mk_session *s);
 MK_API mk_status mk_session_sync(mk_session *s, const int32_t *ids, size_t n, const mk_call *call,
                                  size_t *reused, mk_error **e);
 /* What mk_session_sync does first, and nothing more: the longest known prefix of ids [n], n >= 1, is kept or restored, and nothing is computed.
- * *kept: ids that the context then holds, n only with their logits. For callers that feed the rest in pieces (mk_session_feed). */
+ * *kept: ids that the context then holds, n only with their logits. For callers that feed the rest in pieces (mk_session_feed).
+ * MK_USAGE: an id that is not one of the vocabulary; MK_LIMIT: more than the context holds. */
 MK_API mk_status mk_session_rewind(mk_session *s, const int32_t *ids, size_t n, size_t *kept, mk_error **e);
-/* Appends one token; logits are those after it. */
+/* Appends one token; logits are those after it. MK_USAGE: not an id of the vocabulary; MK_LIMIT: the context is full; MK_CANCELLED: by mk_session_cancel. */
 MK_API mk_status mk_session_step(mk_session *s, int32_t id, mk_error **e);
 
 enum {
@@ -323,7 +342,7 @@ MK_API mk_status mk_session_feed(mk_session *s, const int32_t *ids, size_t n, ui
 /* [vocab_size] after the newest token, rounded to fp16 as the package declares; borrowed until the next call. NULL when there
  * are none (an empty context). */
 MK_API const float *mk_session_logits(const mk_session *s);
-/* What the context holds, [*n]; borrowed until the next call. */
+/* What the context holds, [*n] ids; the session's until the next call. */
 MK_API const int32_t *mk_session_tokens(const mk_session *s, size_t *n);
 /* Stops the call that is running on the session, from any thread and from a signal handler; the call ends with MK_CANCELLED. Without
  * such a call it has no effect on later ones. */
@@ -349,12 +368,13 @@ typedef struct {
     void *context;
 } mk_generate;
 /* Samples and feeds until an end token (not given out), the limit, the end of the context, or fn's word; *end (unless NULL) says which (MK_END_..),
- * *n how many tokens were given out, also on failure. what may be NULL. The session must have logits (MK_USAGE). MK_OUTSIDE: no logit is a
+ * *n how many tokens were given out, also on failure. what may be NULL: neither limit nor fn. The session must have logits, and the sampler be one of the
+ * same package (else MK_USAGE). MK_OUTSIDE: no logit is a
  * number, so any token would be made up. */
 MK_API mk_status mk_session_generate(mk_session *s, mk_sampler *sampler, const mk_generate *what,
                                      const mk_call *call, size_t *n, int32_t *end, mk_error **e);
 /* The whole state as a file, and back. The file belongs to the package's weights: another package's, or a damaged one, is
- * MK_FORMAT, and the session is unchanged. An existing file is replaced. */
+ * MK_FORMAT, and the session is unchanged; one that can't be read or written is MK_FAILED. An existing file is replaced, as a whole. */
 MK_API mk_status mk_session_save(const mk_session *s, const char *path, mk_error **e);
 MK_API mk_status mk_session_load(mk_session *s, const char *path, mk_error **e);
 
@@ -495,18 +515,20 @@ enum {
 };
 #define MK_RANK_MAX 8
 
+/* An array of the caller's: read where it is an input, written where a function fills it. data may have any alignment. */
 typedef struct {
     size_t size;
-    int32_t type, rank;
-    int64_t dims[MK_RANK_MAX];
+    int32_t type, rank;           /* MK_F32 ..; 0 to MK_RANK_MAX */
+    int64_t dims[MK_RANK_MAX];    /* in elements */
     int64_t strides[MK_RANK_MAX]; /* in bytes; all zeros: dense, row-major */
     void *data;                   /* element (0, 0, ..) */
 } mk_tensor;
 
+/* An input, an output or a state, as it is declared. */
 typedef struct {
     size_t size;
-    const char *name;
-    int32_t type, rank;        /* as declared */
+    const char *name;          /* the function's */
+    int32_t type, rank;        /* MK_F32 ..; type 0: none of these */
     int64_t dims[MK_RANK_MAX]; /* the default shape of a flexible input; -1: known by running */
 } mk_port;
 
@@ -516,46 +538,55 @@ typedef struct {
     const char *emulation; /* as of mk_package_options */
 } mk_model_options;
 
+/* One model, mapped. */
 typedef struct mk_model mk_model;
-/* path: one .mlpackage, .mlmodelc or .mlmodel. */
+/* path: one .mlpackage, .mlmodelc or .mlmodel. options may be NULL. MK_FORMAT: it is something else, or damaged; MK_UNSUPPORTED: not an ML Program;
+ * MK_USAGE: a precision that is none of the above. */
 MK_API mk_status mk_model_open(mk_model **out, mk_library *library, const char *path,
                                const mk_model_options *options, mk_error **e);
 MK_API void mk_model_close(mk_model *m);
-MK_API size_t mk_model_functions(const mk_model *m);
-/* NULL behind the last. */
+MK_API size_t mk_model_functions(const mk_model *m); /* how many there are */
+/* The model's; NULL behind the last. */
 MK_API const char *mk_model_function_name(const mk_model *m, size_t i);
 
+/* One function of a model, with the plans that were made of it for the shapes it met. */
 typedef struct mk_function mk_function;
-/* name NULL: the default function. */
+/* name NULL: the default function. MK_USAGE: there is no such function. Plans are made when it is called, where what can't be run is MK_UNSUPPORTED. */
 MK_API mk_status mk_function_open(mk_function **out, mk_model *m, const char *name, mk_error **e);
 MK_API void mk_function_close(mk_function *f);
 enum { MK_INPUTS = 0, MK_OUTPUTS = 1, MK_STATES = 2 };
+/* How many there are of a kind (MK_INPUTS, ..), in the order of the program. */
 MK_API size_t mk_function_ports(const mk_function *f, int32_t kind);
-/* MK_USAGE behind the last. The name is the function's. */
+/* Port i as far as out->size goes, which is set to what was filled. MK_USAGE behind the last. */
 MK_API mk_status mk_function_port(const mk_function *f, int32_t kind, size_t i, mk_port *out, mk_error **e);
 
 /* What a model keeps between calls, zeros at first. A state may be given to any function of any model that declares the same names
  * and shapes, one call at a time: chunks of a language model share one. */
 typedef struct mk_state mk_state;
+/* All states that f declares, maybe none. Keeps f. */
 MK_API mk_status mk_state_new(mk_state **out, const mk_function *f, mk_error **e);
-/* Contents by name. t->data NULL: only type and shape are filled in; else they must match (MK_USAGE). */
+/* Contents by name, converted to and from the tensor's type; numbers are held as declared (fp16), so writing rounds. Reading with t->data NULL: only
+ * type and shape are filled in; else the shape must match. MK_USAGE: it does not, or there is no such state. */
 MK_API mk_status mk_state_read(const mk_state *s, const char *name, mk_tensor *t, mk_error **e);
 MK_API mk_status mk_state_write(mk_state *s, const char *name, const mk_tensor *t, mk_error **e);
 MK_API void mk_state_free(mk_state *s);
 
+/* The outputs of one call, apart from the function. It can't change. */
 typedef struct mk_result mk_result;
-/* One call: names [n] and inputs [n], converted to the types that the function declares. state: needed when the function declares
+/* One call: names [n] and inputs [n], all that the function has, converted to the types that it declares. MK_USAGE: a name, type or shape that is
+ * not the function's. state: needed when the function declares
  * states, else NULL; what it holds after a call that failed or was stopped is not defined. Several threads may call the same function at once, each with its own state. */
 MK_API mk_status mk_predict(mk_function *f, const char *const *names, const mk_tensor *inputs, size_t n,
                             mk_state *state, const mk_call *call, mk_result **out, mk_error **e);
-MK_API size_t mk_result_count(const mk_result *r);
+MK_API size_t mk_result_count(const mk_result *r); /* of outputs, in the function's order */
 /* Output i: its name and a dense tensor in the declared type, both the result's. MK_USAGE behind the last. */
 MK_API mk_status mk_result_get(const mk_result *r, size_t i, const char **name, mk_tensor *t, mk_error **e);
 MK_API void mk_result_free(mk_result *r);
 
 /* ---- tools ---- */
 
-/* Each takes its options as a JSON object, or NULL. An unknown key is MK_USAGE. */
+/* Each takes its options as a JSON object, or NULL. An unknown key is MK_USAGE; a path that is not there, and an output that is there already and not to
+ * be replaced, are MK_FAILED; what is damaged is MK_FORMAT, and a model that is not an ML Program MK_UNSUPPORTED. Outputs appear when they are whole. */
 
 /* A Hugging Face checkpoint (a folder) or a GGUF file to a package. Keys, with what the command's option of the same name takes:
  *   "context" (positions of the caches, 512), "batch" (tokens of a prefill call, 64), "split-head" (parts of the head, by the family), "gdn-chunk",
@@ -585,7 +616,8 @@ MK_API mk_status mk_compile(mk_library *library, const char *package, const char
                             const char *options_json, mk_error **e);
 
 /* What is in a file or folder of any kind that milkit reads (package, model, checkpoint, weight file, tokenizer), as a JSON object, the one
- * that `milkit inspect --json` prints: "schema", "path", "kind", and what there is. Nothing is run. */
+ * that `milkit inspect --json` prints: "schema", "path", "kind", and what there is. Nothing is run. MK_FAILED: there is no such path;
+ * MK_FORMAT: nothing that milkit reads, or damaged. */
 MK_API mk_status mk_inspect(mk_library *library, const char *path, mk_text **out, mk_error **e);
 
 /* What is published of the Neural Engine's limits, arithmetic and failures, held against a package or model, as a JSON object, the one
