@@ -244,16 +244,27 @@ static const float *keep_rows(struct reference_session *s, const float *rows, in
     return copy;
 }
 
+/* A record that has a copy of what was called for; NULL: no memory is left. */
+static struct reference_record *record_call(struct reference_session *s,
+                                            void (*backward)(struct reference_session *,
+                                                             const struct reference_record *),
+                                            const void *call, size_t bytes, const float *in, const float *out)
+{
+    struct reference_record *r = reference_record_add(s, backward);
+    void *copy = reference_keep_room(s, bytes);
+    if (!copy)
+        return NULL;
+    r->own = memcpy(copy, call, bytes);
+    r->in = in;
+    r->out = out;
+    return r;
+}
+
 void reference_record_gate(struct reference_session *s, const struct reference_gate *g)
 {
-    struct reference_record *r = reference_record_add(s, gate_back);
-    struct reference_gate *copy = reference_keep_room(s, sizeof *copy);
-    if (!copy)
+    struct reference_record *r = record_call(s, gate_back, g, sizeof *g, g->gate, g->out);
+    if (!r)
         return;
-    *copy = *g;
-    r->own = copy;
-    r->in = g->gate;
-    r->out = g->out;
     r->kept = keep_rows(s, g->gate, g->n, g->width, g->gate_stride);
     r->kept_other = g->x ? keep_rows(s, g->x, g->n, g->width, g->x_stride) : NULL;
     r->n = g->n;
@@ -338,13 +349,8 @@ static void attend_back(struct reference_session *s, const struct reference_reco
 
 void reference_record_attend(struct reference_session *s, const struct reference_attention *a)
 {
-    struct reference_record *r = reference_record_add(s, attend_back);
-    struct reference_attention *copy = reference_keep_room(s, sizeof *copy);
-    if (!copy)
-        return;
-    *copy = *a;
-    r->own = copy; /* keys and values stay where they are as long as the layer does */
-    r->in = a->query;
-    r->out = a->output;
-    r->kept = reference_keep(s, a->query, a->n * a->n_heads * a->dim);
+    /* Keys and values stay where they are as long as the layer does. */
+    struct reference_record *r = record_call(s, attend_back, a, sizeof *a, a->query, a->output);
+    if (r)
+        r->kept = reference_keep(s, a->query, a->n * a->n_heads * a->dim);
 }

@@ -51,12 +51,10 @@ struct decoder {
 struct work {
     float **keys, **values; /* [n_layers] of [n_kv_heads, capacity, head_dim] */
     float *h, *mixed;       /* [batch, hidden_size] */
-    float *q, *attention;   /* [batch, n_heads * head_dim] */
-    float *k, *v;           /* [batch, n_kv_heads * head_dim] */
     float *gate, *up;       /* [batch, intermediate_size] */
     float *cosines, *sines; /* [batch, head_dim / 2] */
     float *local_cosines, *local_sines;
-    float *scores; /* [n_threads, capacity] */
+    struct reference_rows rows;
     struct reference_experts_work experts;
 };
 
@@ -196,18 +194,15 @@ static bool open_session(struct reference_session *s, struct err *e)
     const int64_t batch = s->batch;
     return reference_take(s, &w->h, batch, r->hidden_size, 1, e) &&
            reference_take(s, &w->mixed, batch, r->hidden_size, 1, e) &&
-           reference_take(s, &w->q, batch, d->sizes.n_heads, d->sizes.head_dim, e) &&
-           reference_take(s, &w->attention, batch, d->sizes.n_heads, d->sizes.head_dim, e) &&
-           reference_take(s, &w->k, batch, d->sizes.n_kv_heads, d->sizes.head_dim, e) &&
-           reference_take(s, &w->v, batch, d->sizes.n_kv_heads, d->sizes.head_dim, e) &&
+           reference_rows_take(s, &w->rows, d->sizes.n_heads * d->sizes.head_dim,
+                               d->sizes.n_kv_heads * d->sizes.head_dim, e) &&
            reference_take(s, &w->gate, batch, d->sizes.intermediate_size, 1, e) &&
            reference_take(s, &w->up, batch, d->sizes.intermediate_size, 1, e) &&
            reference_take(s, &w->cosines, batch, d->sizes.head_dim / 2, 1, e) &&
            reference_take(s, &w->sines, batch, d->sizes.head_dim / 2, 1, e) &&
            reference_take(s, &w->local_cosines, batch, d->sizes.head_dim / 2, 1, e) &&
            reference_take(s, &w->local_sines, batch, d->sizes.head_dim / 2, 1, e) &&
-           (d->experts.n == 0 || reference_experts_take(s, &d->experts, d->experts.size, &w->experts, e)) &&
-           reference_take(s, &w->scores, pool_threads(r->parts->pool), s->capacity, 1, e);
+           (d->experts.n == 0 || reference_experts_take(s, &d->experts, d->experts.size, &w->experts, e));
 }
 
 static bool session_state(const struct reference_session *s, int64_t layer, enum reference_state_kind kind,
@@ -257,29 +252,22 @@ static void attention_block(struct reference_session *s, const struct decoder *d
 {
     const struct reference *r = s->reference;
     struct work *w = s->own;
+    const struct reference_rows *rows = &w->rows;
+    const struct config_layer *is = &d->is[i_layer];
+    const struct reference_heads heads = {.n = d->sizes.n_heads,
+                                          .n_kv = d->sizes.n_kv_heads,
+                                          .dim = d->sizes.head_dim,
+                                          .window = is->slides ? d->window : 0,
+                                          .scale = d->scale};
     reference_rms_norm(s, s->stream, l->vector[DECODER_INPUT_NORM], n, r->hidden_size, d->eps, w->h);
-    reference_linear(s, l->matrix[DECODER_Q], l->vector[DECODER_Q_BIAS], w->h, n, w->q);
-    reference_linear(s, l->matrix[DECODER_K], l->vector[DECODER_K_BIAS], w->h, n, w->k);
-    reference_linear(s, l->matrix[DECODER_V], l->vector[DECODER_V_BIAS], w->h, n, w->v);
-    norm_and_turn(s, &d->is[i_layer], w->q, l->vector[DECODER_Q_NORM], n, d->sizes.n_heads);
-    norm_and_turn(s, &d->is[i_layer], w->k, l->vector[DECODER_K_NORM], n, d->sizes.n_kv_heads);
-    reference_store(s, w->k, n, d->sizes.n_kv_heads, d->sizes.head_dim, w->keys[i_layer]);
-    reference_store(s, w->v, n, d->sizes.n_kv_heads, d->sizes.head_dim, w->values[i_layer]);
-    struct reference_attention a = {.query = w->q,
-                                    .keys = w->keys[i_layer],
-                                    .values = w->values[i_layer],
-                                    .scores = w->scores,
-                                    .output = w->attention,
-                                    .n = n,
-                                    .position = s->position,
-                                    .capacity = s->capacity,
-                                    .window = d->is[i_layer].slides ? d->window : 0,
-                                    .n_heads = d->sizes.n_heads,
-                                    .n_kv_heads = d->sizes.n_kv_heads,
-                                    .dim = d->sizes.head_dim,
-                                    .scale = d->scale};
-    reference_attend(s, &a);
-    reference_linear(s, l->matrix[DECODER_O], l->vector[DECODER_O_BIAS], w->attention, n, w->h);
+    reference_linear(s, l->matrix[DECODER_Q], l->vector[DECODER_Q_BIAS], w->h, n, rows->q);
+    reference_linear(s, l->matrix[DECODER_K], l->vector[DECODER_K_BIAS], w->h, n, rows->k);
+    reference_linear(s, l->matrix[DECODER_V], l->vector[DECODER_V_BIAS], w->h, n, rows->v);
+    norm_and_turn(s, is, rows->q, l->vector[DECODER_Q_NORM], n, heads.n);
+    norm_and_turn(s, is, rows->k, l->vector[DECODER_K_NORM], n, heads.n_kv);
+    reference_store_rows(s, rows, &heads, n, w->keys[i_layer], w->values[i_layer]);
+    reference_attend(s, rows, &heads, n, w->keys[i_layer], w->values[i_layer]);
+    reference_linear(s, l->matrix[DECODER_O], l->vector[DECODER_O_BIAS], rows->output, n, w->h);
     add_block(s, d, w->h, l->vector[DECODER_POST_ATTENTION_NORM], n);
 }
 

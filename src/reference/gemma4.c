@@ -38,13 +38,11 @@ struct gemma4 {
 struct work {
     float **keys, **values;       /* [n_layers] of [n_kv_heads, capacity, head_dim]; shared: NULL */
     float *h;                     /* [batch, hidden_size] */
-    float *q, *attention;         /* [batch, n_heads * head_dim] */
-    float *k, *v;                 /* [batch, n_kv_heads * head_dim] */
     float *gate, *up;             /* [batch, widest of MLP and per-layer size] */
     float *per_layer, *projected; /* [batch, n_layers * per_layer_size] */
     int32_t *ids;                 /* [batch] */
     float *cosines[2], *sines[2]; /* [batch, head_dim / 2] */
-    float *scores;                /* [n_threads, capacity] */
+    struct reference_rows rows;
 };
 
 static const char *const model_types[] = {"gemma4", "gemma4_text", NULL};
@@ -322,15 +320,11 @@ static bool open_session(struct reference_session *s, struct err *e)
             !reference_take(s, &w->sines[k], batch, g->rope[k].n_pairs + 1, 1, e))
             return false;
     return reference_take(s, &w->h, batch, r->hidden_size, 1, e) &&
-           reference_take(s, &w->q, batch, g->n_heads, g->max_head_dim, e) &&
-           reference_take(s, &w->attention, batch, g->n_heads, g->max_head_dim, e) &&
-           reference_take(s, &w->k, batch, g->max_kv_width, 1, e) &&
-           reference_take(s, &w->v, batch, g->max_kv_width, 1, e) &&
+           reference_rows_take(s, &w->rows, g->n_heads * g->max_head_dim, g->max_kv_width, e) &&
            reference_take(s, &w->gate, batch, g->max_intermediate, 1, e) &&
            reference_take(s, &w->up, batch, g->max_intermediate, 1, e) &&
            reference_take(s, &w->per_layer, batch, r->n_layers, g->per_layer_size, e) &&
-           reference_take(s, &w->projected, batch, r->n_layers, g->per_layer_size, e) &&
-           reference_take(s, &w->scores, pool_threads(r->parts->pool), s->capacity, 1, e);
+           reference_take(s, &w->projected, batch, r->n_layers, g->per_layer_size, e);
 }
 
 static bool session_state(const struct reference_session *s, int64_t layer, enum reference_state_kind kind,
@@ -364,35 +358,28 @@ static void attention_block(struct reference_session *s, const struct gemma4 *g,
     struct work *w = s->own;
     const float *cosines = w->cosines[l->is_global], *sines = w->sines[l->is_global];
     int64_t n_pairs = g->rope[l->is_global].n_pairs;
+    const struct reference_rows *rows = &w->rows;
+    const struct reference_heads heads = {.n = g->n_heads,
+                                          .n_kv = l->n_kv_heads,
+                                          .dim = l->head_dim,
+                                          .window = l->is_global ? 0 : g->window,
+                                          .scale = 1};
     reference_rms_norm(s, s->stream, l->tensors.vector[DECODER_INPUT_NORM], n, r->hidden_size, g->eps, w->h);
-    reference_linear(s, l->tensors.matrix[DECODER_Q], NULL, w->h, n, w->q);
-    reference_rms_norm(s, w->q, l->tensors.vector[DECODER_Q_NORM], n * g->n_heads, l->head_dim, g->eps, w->q);
-    reference_rope_turn_heads(s, w->q, n, g->n_heads, l->head_dim, n_pairs, cosines, sines);
+    reference_linear(s, l->tensors.matrix[DECODER_Q], NULL, w->h, n, rows->q);
+    reference_rms_norm(s, rows->q, l->tensors.vector[DECODER_Q_NORM], n * heads.n, heads.dim, g->eps,
+                       rows->q);
+    reference_rope_turn_heads(s, rows->q, n, heads.n, heads.dim, n_pairs, cosines, sines);
     if (!l->is_shared) {
-        reference_linear(s, l->tensors.matrix[DECODER_K], NULL, w->h, n, w->k);
-        reference_linear(s, l->tensors.matrix[DECODER_V], NULL, w->h, n, w->v);
-        reference_rms_norm(s, w->k, l->tensors.vector[DECODER_K_NORM], n * l->n_kv_heads, l->head_dim, g->eps,
-                           w->k);
-        reference_rms_norm(s, w->v, NULL, n * l->n_kv_heads, l->head_dim, g->eps, w->v);
-        reference_rope_turn_heads(s, w->k, n, l->n_kv_heads, l->head_dim, n_pairs, cosines, sines);
-        reference_store(s, w->k, n, l->n_kv_heads, l->head_dim, w->keys[i_layer]);
-        reference_store(s, w->v, n, l->n_kv_heads, l->head_dim, w->values[i_layer]);
+        reference_linear(s, l->tensors.matrix[DECODER_K], NULL, w->h, n, rows->k);
+        reference_linear(s, l->tensors.matrix[DECODER_V], NULL, w->h, n, rows->v);
+        reference_rms_norm(s, rows->k, l->tensors.vector[DECODER_K_NORM], n * heads.n_kv, heads.dim, g->eps,
+                           rows->k);
+        reference_rms_norm(s, rows->v, NULL, n * heads.n_kv, heads.dim, g->eps, rows->v);
+        reference_rope_turn_heads(s, rows->k, n, heads.n_kv, heads.dim, n_pairs, cosines, sines);
+        reference_store_rows(s, rows, &heads, n, w->keys[i_layer], w->values[i_layer]);
     }
-    struct reference_attention a = {.query = w->q,
-                                    .keys = w->keys[l->source],
-                                    .values = w->values[l->source],
-                                    .scores = w->scores,
-                                    .output = w->attention,
-                                    .n = n,
-                                    .position = s->position,
-                                    .capacity = s->capacity,
-                                    .window = l->is_global ? 0 : g->window,
-                                    .n_heads = g->n_heads,
-                                    .n_kv_heads = l->n_kv_heads,
-                                    .dim = l->head_dim,
-                                    .scale = 1};
-    reference_attend(s, &a);
-    reference_linear(s, l->tensors.matrix[DECODER_O], NULL, w->attention, n, w->h);
+    reference_attend(s, rows, &heads, n, w->keys[l->source], w->values[l->source]);
+    reference_linear(s, l->tensors.matrix[DECODER_O], NULL, rows->output, n, w->h);
     add_normed(s, g, w->h, l->tensors.vector[DECODER_POST_ATTENTION_NORM], n);
 }
 

@@ -169,8 +169,9 @@ void reference_copy(struct reference_session *s, const float *from, int64_t n, i
         memcpy(to + t * width, from + t * stride, (size_t)width * sizeof *to);
 }
 
-void reference_store(struct reference_session *s, const float *rows, int64_t n, int64_t n_heads,
-                     int64_t head_dim, float *cache)
+/* Rows [n, n_heads, head_dim] of the newest tokens to their positions in the session's cache [n_heads, capacity, head_dim]. */
+static void store(struct reference_session *s, const float *rows, int64_t n, int64_t n_heads,
+                  int64_t head_dim, float *cache)
 {
     if (s->tape)
         reference_record_store(s, rows, n, n_heads, head_dim, cache);
@@ -264,11 +265,42 @@ static void attend_part(void *context, int i_thread, int n_threads)
         attend_one(a, all->dot, i / a->n_heads, i % a->n_heads, scores);
 }
 
-void reference_attend(struct reference_session *s, const struct reference_attention *a)
+bool reference_rows_take(struct reference_session *s, struct reference_rows *rows, int64_t width,
+                         int64_t kv_width, struct err *e)
+{
+    return reference_take(s, &rows->q, s->batch, width, 1, e) &&
+           reference_take(s, &rows->output, s->batch, width, 1, e) &&
+           reference_take(s, &rows->k, s->batch, kv_width, 1, e) &&
+           reference_take(s, &rows->v, s->batch, kv_width, 1, e) &&
+           reference_take(s, &rows->scores, pool_threads(s->reference->parts->pool), s->capacity, 1, e);
+}
+
+void reference_store_rows(struct reference_session *s, const struct reference_rows *rows,
+                          const struct reference_heads *heads, int64_t n, float *keys, float *values)
+{
+    store(s, rows->k, n, heads->n_kv, heads->dim, keys);
+    store(s, rows->v, n, heads->n_kv, heads->dim, values);
+}
+
+void reference_attend(struct reference_session *s, const struct reference_rows *rows,
+                      const struct reference_heads *heads, int64_t n, float *keys, float *values)
 {
     const struct reference_parts *p = s->reference->parts;
-    struct attend all = {.a = a, .dot = p->dot};
+    const struct reference_attention a = {.query = rows->q,
+                                          .keys = keys,
+                                          .values = values,
+                                          .scores = rows->scores,
+                                          .output = rows->output,
+                                          .n = n,
+                                          .position = s->position,
+                                          .capacity = s->capacity,
+                                          .window = heads->window,
+                                          .n_heads = heads->n,
+                                          .n_kv_heads = heads->n_kv,
+                                          .dim = heads->dim,
+                                          .scale = heads->scale};
+    struct attend all = {.a = &a, .dot = p->dot};
     if (s->tape)
-        reference_record_attend(s, a);
+        reference_record_attend(s, &a);
     pool_run(p->pool, attend_part, &all);
 }

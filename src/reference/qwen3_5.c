@@ -269,13 +269,8 @@ static bool open_session(struct reference_session *s, struct err *e)
         {&w->h, batch, h},
         {&w->y, batch, h},
         {&w->query_gate, batch, 2 * width},
-        {&w->q, batch, width},
-        {&w->attention, batch, width},
-        {&w->k, batch, q->sizes.n_kv_heads * q->sizes.head_dim},
-        {&w->v, batch, q->sizes.n_kv_heads * q->sizes.head_dim},
         {&w->cosines, batch, q->rope.n_pairs},
         {&w->sines, batch, q->rope.n_pairs},
-        {&w->scores, pool_threads(r->parts->pool), s->capacity},
         {&w->rows, q->kernel - 1 + batch, q->conv_dim},
         {&w->mixed, batch, q->conv_dim},
         {&w->z, batch, q->n_v * q->d_v},
@@ -283,7 +278,9 @@ static bool open_session(struct reference_session *s, struct err *e)
         {&w->a, batch, q->n_v},
         {&w->b, batch, q->n_v},
     };
-    if (!open_states(s, q, w, e) || !reference_experts_take(s, &q->experts, widest, &w->experts, e))
+    if (!open_states(s, q, w, e) ||
+        !reference_rows_take(s, &w->attention_rows, width, q->sizes.n_kv_heads * q->sizes.head_dim, e) ||
+        !reference_experts_take(s, &q->experts, widest, &w->experts, e))
         return false;
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         if (!reference_take(s, parts[i].to, parts[i].rows, parts[i].columns, 1, e))
@@ -335,37 +332,29 @@ static void full_attention(struct reference_session *s, const struct qwen3_5 *q,
                            const struct reference_layer *l, int64_t i_layer, int64_t n, float *out)
 {
     struct qwen3_5_work *w = s->own;
-    int64_t d = q->sizes.head_dim;
+    const struct reference_rows *rows = &w->attention_rows;
+    const int64_t d = q->sizes.head_dim;
+    const struct reference_heads heads = {.n = q->sizes.n_heads,
+                                          .n_kv = q->sizes.n_kv_heads,
+                                          .dim = d,
+                                          .scale = reference_constant(s->reference, 1.0 / sqrt((double)d))};
     reference_linear(s, l->matrix[DECODER_Q], l->vector[DECODER_Q_BIAS], w->h, n, w->query_gate);
-    reference_linear(s, l->matrix[DECODER_K], l->vector[DECODER_K_BIAS], w->h, n, w->k);
-    reference_linear(s, l->matrix[DECODER_V], l->vector[DECODER_V_BIAS], w->h, n, w->v);
-    reference_copy(s, w->query_gate, n * q->sizes.n_heads, d, 2 * d, w->q);
-    norm_and_turn(s, q, w->q, l->vector[DECODER_Q_NORM], n, q->sizes.n_heads);
-    norm_and_turn(s, q, w->k, l->vector[DECODER_K_NORM], n, q->sizes.n_kv_heads);
-    reference_store(s, w->k, n, q->sizes.n_kv_heads, q->sizes.head_dim, w->keys[i_layer]);
-    reference_store(s, w->v, n, q->sizes.n_kv_heads, q->sizes.head_dim, w->values[i_layer]);
-    struct reference_attention a = {.query = w->q,
-                                    .keys = w->keys[i_layer],
-                                    .values = w->values[i_layer],
-                                    .scores = w->scores,
-                                    .output = w->attention,
-                                    .n = n,
-                                    .position = s->position,
-                                    .capacity = s->capacity,
-                                    .n_heads = q->sizes.n_heads,
-                                    .n_kv_heads = q->sizes.n_kv_heads,
-                                    .dim = d,
-                                    .scale = reference_constant(s->reference, 1.0 / sqrt((double)d))};
-    reference_attend(s, &a);
+    reference_linear(s, l->matrix[DECODER_K], l->vector[DECODER_K_BIAS], w->h, n, rows->k);
+    reference_linear(s, l->matrix[DECODER_V], l->vector[DECODER_V_BIAS], w->h, n, rows->v);
+    reference_copy(s, w->query_gate, n * heads.n, d, 2 * d, rows->q);
+    norm_and_turn(s, q, rows->q, l->vector[DECODER_Q_NORM], n, heads.n);
+    norm_and_turn(s, q, rows->k, l->vector[DECODER_K_NORM], n, heads.n_kv);
+    reference_store_rows(s, rows, &heads, n, w->keys[i_layer], w->values[i_layer]);
+    reference_attend(s, rows, &heads, n, w->keys[i_layer], w->values[i_layer]);
     reference_gate(s, &(struct reference_gate){.act = REFERENCE_SIGMOID,
                                                .gate = w->query_gate + d,
-                                               .x = w->attention,
+                                               .x = rows->output,
                                                .gate_stride = 2 * d,
                                                .x_stride = d,
-                                               .n = n * q->sizes.n_heads,
+                                               .n = n * heads.n,
                                                .width = d,
-                                               .out = w->attention});
-    reference_linear(s, l->matrix[DECODER_O], l->vector[DECODER_O_BIAS], w->attention, n, out);
+                                               .out = rows->output});
+    reference_linear(s, l->matrix[DECODER_O], l->vector[DECODER_O_BIAS], rows->output, n, out);
 }
 
 static void embed(struct reference_session *s, const int32_t *tokens, int64_t n)

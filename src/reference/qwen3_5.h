@@ -40,13 +40,11 @@ struct qwen3_5_work {
     float **memory, **window; /* [n_layers] of S [n_v, d_k, d_v] and the last [kernel - 1, conv_dim] rows */
     float *h, *y;             /* [batch, hidden_size] */
     float *query_gate;        /* [batch, n_heads, 2, head_dim] */
-    float *q, *attention;     /* [batch, n_heads * head_dim] */
-    float *k, *v;             /* [batch, n_kv_heads * head_dim] */
     float *cosines, *sines;   /* [batch, pairs] */
-    float *scores;            /* [n_threads, capacity] */
     float *rows, *mixed;      /* [kernel - 1 + batch, conv_dim] and [batch, conv_dim] */
     float *z, *o;             /* [batch, n_v * d_v] */
     float *a, *b;             /* [batch, n_v] */
+    struct reference_rows attention_rows;
     struct reference_experts_work experts; /* of a dense MLP, too */
 };
 

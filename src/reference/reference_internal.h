@@ -259,9 +259,6 @@ void reference_clear(struct reference_session *s, float *x, int64_t n);
 /* to [n, width] = rows that lie `stride` apart */
 void reference_copy(struct reference_session *s, const float *from, int64_t n, int64_t width, int64_t stride,
                     float *to);
-/* Rows [n, n_heads, head_dim] of the newest tokens to their positions in the session's cache [n_heads, capacity, head_dim]. */
-void reference_store(struct reference_session *s, const float *rows, int64_t n, int64_t n_heads,
-                     int64_t head_dim, float *cache);
 /* y = x / sqrt(mean(x^2) + eps) * weight (NULL: 1) for each of n rows; y may be x. */
 void reference_rms_norm(struct reference_session *s, const float *x, const float *weight, int64_t n,
                         int64_t dim, float eps, float *y);
@@ -300,6 +297,28 @@ struct reference_attention {
     int64_t n_heads, n_kv_heads, dim;
     float scale;
 };
-void reference_attend(struct reference_session *s, const struct reference_attention *a);
+
+/* A session's rows for the attention of its widest layer; rows are tokens of a batch. */
+struct reference_rows {
+    float *q, *output; /* [batch, n_heads * head_dim] */
+    float *k, *v;      /* [batch, n_kv_heads * head_dim] */
+    float *scores;     /* [n_threads, capacity] */
+};
+/* width: n_heads * head_dim, kv_width: n_kv_heads * head_dim */
+bool reference_rows_take(struct reference_session *s, struct reference_rows *rows, int64_t width,
+                         int64_t kv_width, struct err *e) MUST_CHECK;
+
+/* The heads of one layer. */
+struct reference_heads {
+    int64_t n, n_kv, dim;
+    int64_t window; /* as in reference_attention */
+    float scale;
+};
+/* Rows k and v of the n newest tokens to their positions in the caches keys and values [n_kv, capacity, dim]. */
+void reference_store_rows(struct reference_session *s, const struct reference_rows *rows,
+                          const struct reference_heads *heads, int64_t n, float *keys, float *values);
+/* output = attention of the queries q of the n newest tokens, whose keys and values the caches hold already. */
+void reference_attend(struct reference_session *s, const struct reference_rows *rows,
+                      const struct reference_heads *heads, int64_t n, float *keys, float *values);
 
 #endif

@@ -32,8 +32,6 @@ ALIKE = {
     ("src/engine/op_scatter.c", "src/engine/op_scatter.c"): "two scatters",
     ("src/engine/run.c", "src/runtime/backend.c"): "a search for ports",
     ("src/engine/engine.h", "src/runtime/backend.h"): "ports",
-    ("src/reference/decoder.c", "src/reference/qwen3_5.c"): "attention's set-up",
-    ("src/reference/backward.c", "src/reference/backward.c"): "what is recorded",
     ("src/reference/gradients.c", "src/reference/inputs.c"): "the end of a function that opens something",
 }
 

@@ -273,21 +273,14 @@ static float *key_cache(const struct bench *b)
 
 static void attend(struct bench *b, int64_t window)
 {
-    reference_store(b->s, b->y, N, KV_HEADS, HEAD_DIM, key_cache(b));
-    reference_store(b->s, b->z, N, KV_HEADS, HEAD_DIM, key_cache(b) + KV_HEADS * (N + 3) * HEAD_DIM);
-    struct reference_attention a = {.query = b->x,
-                                    .keys = key_cache(b),
-                                    .values = key_cache(b) + KV_HEADS * (N + 3) * HEAD_DIM,
-                                    .scores = b->out + 512,
-                                    .output = b->out,
-                                    .n = N,
-                                    .capacity = N + 3,
-                                    .window = window,
-                                    .n_heads = HEADS,
-                                    .n_kv_heads = KV_HEADS,
-                                    .dim = HEAD_DIM,
-                                    .scale = 0.6f};
-    reference_attend(b->s, &a);
+    float *keys = key_cache(b), *values = keys + KV_HEADS * (N + 3) * HEAD_DIM;
+    const struct reference_rows rows = {
+        .q = b->x, .k = b->y, .v = b->z, .scores = b->out + 512, .output = b->out};
+    const struct reference_heads heads = {
+        .n = HEADS, .n_kv = KV_HEADS, .dim = HEAD_DIM, .window = window, .scale = 0.6f};
+    assert_int_equal(b->s->capacity, N + 3);
+    reference_store_rows(b->s, &rows, &heads, N, keys, values);
+    reference_attend(b->s, &rows, &heads, N, keys, values);
 }
 
 static void attend_all(struct bench *b)
