@@ -250,7 +250,7 @@ static bool is_open(const struct mil_type *t)
 }
 
 /* What the inputs leave open, told by `tensors` ([inputs] in the function's order; NULL: the defaults of the description). */
-static bool shapes_of(const mk_function *f, const mk_tensor *const *tensors, struct backend_shape **shapes,
+static bool shapes_of(const mk_function *f, const mk_tensor *const *tensors, struct mil_input_shape **shapes,
                       int *n_shapes, int64_t **key, size_t *n_key, struct err *e)
 {
     size_t n_inputs = mk_function_ports(f, MK_INPUTS);
@@ -270,7 +270,7 @@ static bool shapes_of(const mk_function *f, const mk_tensor *const *tensors, str
         if (!tensors && !(feature && feature->shape && feature->rank == t->rank))
             return err_set(e, ERR_UNSUPPORTED, "function %s: input %s has no default shape", f->mil->name,
                            v->name);
-        struct backend_shape *s = &(*shapes)[(*n_shapes)++];
+        struct mil_input_shape *s = &(*shapes)[(*n_shapes)++];
         s->input = v->name;
         s->rank = tensors ? tensors[i]->rank : t->rank;
         for (int k = 0; k < s->rank; k++)
@@ -313,7 +313,7 @@ static void trim_plans(mk_function *f, int n_left)
 /* The plan for the tensors' shapes, held until plan_put. */
 static bool plan_get(mk_function *f, const mk_tensor *const *tensors, struct shaped_plan **out, struct err *e)
 {
-    struct backend_shape *shapes = NULL;
+    struct mil_input_shape *shapes = NULL;
     int64_t *key = NULL;
     size_t n_key;
     int n_shapes;
@@ -579,7 +579,7 @@ static bool make_result(mk_result **out, const struct backend *b, struct backend
     bool ok = true;
     r->ports = xcalloc((size_t)n + 1, sizeof *r->ports);
     for (int i = 0; ok && i < n; i++) {
-        const struct backend_port *port = &run->function->outputs[i];
+        const struct mil_port *port = &run->function->outputs[i];
         b->run_round_output(run, i);
         ok = put_result(r, port->name, port->dtype, port->rank, port->dims, b->run_output(run, i),
                         port->is_int, e);

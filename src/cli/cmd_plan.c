@@ -119,7 +119,7 @@ static bool plan_model(struct cli *c, const char *path, const char *function, co
         const struct mil_function *f = m->program->functions[i];
         const struct mil_function_description *d = mil_function_description_find(m, f->name);
         const struct backend_source source = {.mil = m, .path = path};
-        struct backend_shape shapes[16];
+        struct mil_input_shape shapes[16];
         int n = 0;
         if (function && strcmp(function, f->name) != 0)
             continue;
@@ -129,7 +129,7 @@ static bool plan_model(struct cli *c, const char *path, const char *function, co
             if (in->kind != MIL_FEATURE_ARRAY || in->rank > MIL_RANK_MAX ||
                 (in->n_enumerated == 0 && in->n_ranges == 0))
                 continue;
-            shapes[n] = (struct backend_shape){.input = in->name, .rank = in->rank};
+            shapes[n] = (struct mil_input_shape){.input = in->name, .rank = in->rank};
             memcpy(shapes[n++].dims, in->shape, sizeof(int64_t) * (size_t)in->rank);
         }
         ok = l.backend->function_open(&made[n_made], shared, &source, f->name, shapes, n, e);

@@ -106,8 +106,7 @@ static bool emit_op(struct compiler *c, int i)
     return true;
 }
 
-static bool fill_port(struct compiler *c, struct engine_port *port, const char *name,
-                      const struct mil_type *t)
+static bool fill_port(struct compiler *c, struct mil_port *port, const char *name, const struct mil_type *t)
 {
     if (t->kind != MIL_TYPE_TENSOR || t->dtype == MIL_STRING || t->rank > MIL_RANK_MAX ||
         mil_type_elems(t) < 0)
@@ -116,17 +115,17 @@ static bool fill_port(struct compiler *c, struct engine_port *port, const char *
     if (mil_type_elems(t) > ELEMS_MAX)
         return err_set(c->e, ERR_LIMIT, "function %s: %s has %lld elements, the most is %lld", c->g.f->name,
                        name, (long long)mil_type_elems(t), (long long)ELEMS_MAX);
-    *port = (struct engine_port){.name = name,
-                                 .dtype = t->dtype,
-                                 .is_int = dtype_repr(t->dtype) == REPR_I32,
-                                 .rank = t->rank,
-                                 .n_elems = mil_type_elems(t)};
+    *port = (struct mil_port){.name = name,
+                              .dtype = t->dtype,
+                              .is_int = dtype_repr(t->dtype) == REPR_I32,
+                              .rank = t->rank,
+                              .n_elems = mil_type_elems(t)};
     for (int i = 0; i < t->rank; i++)
         port->dims[i] = t->dims[i];
     return true;
 }
 
-static struct value port_value(int storage, const struct engine_port *port)
+static struct value port_value(int storage, const struct mil_port *port)
 {
     struct value v = {.storage = storage, .repr = port->is_int ? REPR_I32 : REPR_F32, .rank = port->rank};
     memcpy(v.dims, port->dims, sizeof v.dims);
@@ -138,14 +137,14 @@ static bool compile_inputs(struct compiler *c)
 {
     struct engine_plan *p = c->plan;
     const struct mil_function *f = c->g.f;
-    p->inputs = ARENA_ARRAY(c->arena, struct engine_port, f->n_inputs + 1);
+    p->inputs = ARENA_ARRAY(c->arena, struct mil_port, f->n_inputs + 1);
     p->states = ARENA_ARRAY(c->arena, struct plan_state, f->n_inputs + 1);
     for (int i = 0; i < f->n_inputs; i++) {
         const struct mil_var *v = f->inputs[i];
         const struct mil_type *t = c->g.types[v->id];
         const char *name = arena_strdup(c->arena, v->name);
         if (t->kind == MIL_TYPE_STATE) {
-            struct engine_port port;
+            struct mil_port port;
             if (!fill_port(c, &port, name, t->elem))
                 return false;
             if (port.dtype != MIL_FP16)
@@ -166,7 +165,7 @@ static bool compile_inputs(struct compiler *c)
             value.repr = s->repr;
             set_var(c, v, value);
         } else {
-            struct engine_port *port = &p->inputs[p->n_inputs];
+            struct mil_port *port = &p->inputs[p->n_inputs];
             if (!fill_port(c, port, name, t))
                 return false;
             int storage = storage_new(c, STORAGE_INPUT, port->is_int ? REPR_I32 : REPR_F32, port->n_elems);
@@ -182,7 +181,7 @@ static bool compile_outputs(struct compiler *c)
     struct engine_plan *p = c->plan;
     const struct mil_block *b = c->g.f->block;
     p->n_outputs = b->n_outputs;
-    p->outputs = ARENA_ARRAY(c->arena, struct engine_port, b->n_outputs + 1);
+    p->outputs = ARENA_ARRAY(c->arena, struct mil_port, b->n_outputs + 1);
     p->out_values = ARENA_ARRAY(c->arena, struct value, b->n_outputs + 1);
     for (int i = 0; i < b->n_outputs; i++) {
         const struct mil_var *var = b->outputs[i];
@@ -208,7 +207,7 @@ static bool compile_outputs(struct compiler *c)
 
 /* Does the description allow the shape? Enumerated shapes and ranges limit what the program leaves open; a
  * model without a description of the input leaves it open. */
-static bool shape_is_allowed(const struct mil_model *m, const char *function, const struct engine_shape *s)
+static bool shape_is_allowed(const struct mil_model *m, const char *function, const struct mil_input_shape *s)
 {
     const struct mil_function_description *d = mil_function_description_find(m, function);
     const struct mil_feature *in = NULL;
@@ -233,8 +232,8 @@ static bool shape_is_allowed(const struct mil_model *m, const char *function, co
     return true;
 }
 
-static bool input_types(struct compiler *c, const struct mil_function *f, const struct engine_shape *shapes,
-                        int n_shapes, const struct mil_type **types)
+static bool input_types(struct compiler *c, const struct mil_function *f,
+                        const struct mil_input_shape *shapes, int n_shapes, const struct mil_type **types)
 {
     for (int i = 0; i < n_shapes; i++) {
         int k = 0;
@@ -302,7 +301,7 @@ static bool own_budget(const struct mil_model *m, const struct engine_options *o
 }
 
 bool engine_plan_new(struct engine_plan **out, const struct mil_model *m, const char *function,
-                     const struct engine_shape *shapes, int n_shapes, const struct engine_options *options,
+                     const struct mil_input_shape *shapes, int n_shapes, const struct engine_options *options,
                      struct err *e)
 {
     struct compiler c = {.model = m, .e = e};

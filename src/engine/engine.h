@@ -18,7 +18,7 @@
 #include "base/pool.h"
 #include "base/stop.h"
 #include "kernel/kernel.h"
-#include "mil/mil.h"
+#include "mil/port.h"
 
 enum engine_precision { ENGINE_DEFAULT = 0, ENGINE_FP32, ENGINE_FP16, ENGINE_ANE };
 
@@ -85,34 +85,16 @@ struct engine_options {
         declared_states; /* ENGINE_FP32 holds states as ENGINE_DEFAULT does, so that the two can be compared closely */
 };
 
-/* The shape of one input that the program leaves open. */
-struct engine_shape {
-    const char *input;
-    int rank;
-    int64_t dims[MIL_RANK_MAX];
-};
-
-struct engine_port {
-    const char *name;
-    enum mil_dtype dtype; /* as declared */
-    bool is_int;          /* the buffer holds int32, else float */
-    int rank;
-    int64_t dims[MIL_RANK_MAX];
-    int64_t n_elems;
-};
-
 /* A plan is immutable, borrows the model (weights stay mapped) and may be shared by runs and threads. */
 bool engine_plan_new(struct engine_plan **out, const struct mil_model *m, const char *function,
-                     const struct engine_shape *shapes, int n_shapes, const struct engine_options *options,
+                     const struct mil_input_shape *shapes, int n_shapes, const struct engine_options *options,
                      struct err *e) MUST_CHECK;
 void engine_plan_free(struct engine_plan *p); /* accepts NULL */
 int engine_plan_inputs(const struct engine_plan *p);
 int engine_plan_outputs(const struct engine_plan *p);
-const struct engine_port *engine_plan_input(const struct engine_plan *p, int i);
-const struct engine_port *engine_plan_output(const struct engine_plan *p, int i);
-/* Index by name, -1 when absent. */
-int engine_plan_find_input(const struct engine_plan *p, const char *name);
-int engine_plan_find_output(const struct engine_plan *p, const char *name);
+/* Of one array: that of 0 is the first of all of them. */
+const struct mil_port *engine_plan_input(const struct engine_plan *p, int i);
+const struct mil_port *engine_plan_output(const struct engine_plan *p, int i);
 /* Bytes of weights that one run reads (fp16 and palettized data of linear steps). */
 uint64_t engine_plan_weight_bytes(const struct engine_plan *p);
 uint64_t engine_plan_arena_bytes(const struct engine_plan *p);

@@ -93,7 +93,7 @@ struct engine_plan {
     int n_steps, n_storages, n_inputs, n_outputs, n_states;
     struct step *steps;
     struct storage *storages;
-    struct engine_port *inputs, *outputs;
+    struct mil_port *inputs, *outputs;
     int *input_storage;       /* [n_inputs] */
     struct value *out_values; /* [n_outputs]: dense arena values */
     struct plan_state *states;

@@ -26,32 +26,14 @@ int engine_plan_outputs(const struct engine_plan *p)
     return p->n_outputs;
 }
 
-const struct engine_port *engine_plan_input(const struct engine_plan *p, int i)
+const struct mil_port *engine_plan_input(const struct engine_plan *p, int i)
 {
     return &p->inputs[i];
 }
 
-const struct engine_port *engine_plan_output(const struct engine_plan *p, int i)
+const struct mil_port *engine_plan_output(const struct engine_plan *p, int i)
 {
     return &p->outputs[i];
-}
-
-static int find_port(const struct engine_port *ports, int n, const char *name)
-{
-    for (int i = 0; i < n; i++)
-        if (strcmp(ports[i].name, name) == 0)
-            return i;
-    return -1;
-}
-
-int engine_plan_find_input(const struct engine_plan *p, const char *name)
-{
-    return find_port(p->inputs, p->n_inputs, name);
-}
-
-int engine_plan_find_output(const struct engine_plan *p, const char *name)
-{
-    return find_port(p->outputs, p->n_outputs, name);
 }
 
 uint64_t engine_plan_weight_bytes(const struct engine_plan *p)
@@ -199,7 +181,7 @@ const void *engine_output(const struct engine_run *r, int i)
 
 void engine_round_output(struct engine_run *r, int i)
 {
-    const struct engine_port *port = &r->plan->outputs[i];
+    const struct mil_port *port = &r->plan->outputs[i];
     if (port->is_int || port->dtype != MIL_FP16)
         return;
     float *p = value_pointer(r, &r->plan->out_values[i]);

@@ -22,22 +22,14 @@ bool backend_find(const struct backend **out, const char *name, struct err *e)
     return err_set(e, ERR_USAGE, "no backend %s", name);
 }
 
-static int find_port(const struct backend_port *ports, int n, const char *name)
-{
-    for (int i = 0; i < n; i++)
-        if (strcmp(ports[i].name, name) == 0)
-            return i;
-    return -1;
-}
-
 int backend_find_input(const struct backend_function *f, const char *name)
 {
-    return find_port(f->inputs, f->n_inputs, name);
+    return mil_port_find(f->inputs, f->n_inputs, name);
 }
 
 int backend_find_output(const struct backend_function *f, const char *name)
 {
-    return find_port(f->outputs, f->n_outputs, name);
+    return mil_port_find(f->outputs, f->n_outputs, name);
 }
 
 int backend_find_state(const struct backend_states *s, const char *name)

@@ -12,7 +12,7 @@
 #include "base/half.h"
 #include "base/pool.h"
 #include "base/stop.h"
-#include "mil/mil.h"
+#include "mil/port.h"
 
 /* Files of sessions hold these numbers. */
 enum model_precision {
@@ -49,26 +49,10 @@ struct backend_source {
     const char *path;
 };
 
-/* The shape of one input that the program leaves open. */
-struct backend_shape {
-    const char *input;
-    int rank;
-    int64_t dims[MIL_RANK_MAX];
-};
-
-struct backend_port {
-    const char *name;
-    enum mil_dtype dtype; /* as declared */
-    bool is_int;          /* the buffer holds int32, else float */
-    int rank;
-    int64_t dims[MIL_RANK_MAX];
-    int64_t n_elems;
-};
-
 /* One function for given shapes: immutable, shared by runs and threads. Borrows its source. */
 struct backend_function {
     int n_inputs, n_outputs;
-    const struct backend_port *inputs, *outputs;
+    const struct mil_port *inputs, *outputs;
 };
 
 /* The workspace of one caller of one function. */
@@ -124,7 +108,7 @@ struct backend {
     /* ERR_USAGE: a shape that the program does not allow. */
     bool (*function_open)(struct backend_function **out, struct backend_package *p,
                           const struct backend_source *source, const char *name,
-                          const struct backend_shape *shapes, int n_shapes, struct err *e) MUST_CHECK;
+                          const struct mil_input_shape *shapes, int n_shapes, struct err *e) MUST_CHECK;
     void (*function_close)(struct backend_function *f); /* before its package; accepts NULL */
 
     struct backend_states *(*states_new)(struct backend_package *p);

@@ -116,33 +116,15 @@ static void function_close(struct backend_function *f)
 {
     if (!f)
         return;
-    free((void *)(uintptr_t)f->inputs);
-    free((void *)(uintptr_t)f->outputs);
     if (((struct function *)f)->budget)
         engine_budget_give_back(((struct function *)f)->budget, plan_of(f));
     engine_plan_free(plan_of(f));
     free(f);
 }
 
-static struct backend_port *copy_ports(const struct engine_plan *p, int n,
-                                       const struct engine_port *(*get)(const struct engine_plan *, int))
-{
-    struct backend_port *ports = xcalloc((size_t)n + 1, sizeof *ports);
-    for (int i = 0; i < n; i++) {
-        const struct engine_port *from = get(p, i);
-        ports[i] = (struct backend_port){.name = from->name,
-                                         .dtype = from->dtype,
-                                         .is_int = from->is_int,
-                                         .rank = from->rank,
-                                         .n_elems = from->n_elems};
-        memcpy(ports[i].dims, from->dims, sizeof from->dims);
-    }
-    return ports;
-}
-
 static bool function_open(struct backend_function **out, struct backend_package *base,
                           const struct backend_source *source, const char *name,
-                          const struct backend_shape *shapes, int n_shapes, struct err *e)
+                          const struct mil_input_shape *shapes, int n_shapes, struct err *e)
 {
     static const enum engine_precision precisions[] = {[PRECISION_DEFAULT] = ENGINE_DEFAULT,
                                                        [PRECISION_FP32] = ENGINE_FP32,
@@ -156,24 +138,17 @@ static bool function_open(struct backend_function **out, struct backend_package 
                                            .emulation = p->options.emulation,
                                            .state_forms = p->forms,
                                            .budget = p->forms ? p->budget : NULL};
-    struct engine_shape *own = xcalloc((size_t)n_shapes + 1, sizeof *own);
     struct engine_plan *plan = NULL;
     *out = NULL;
-    for (int i = 0; i < n_shapes; i++) {
-        own[i] = (struct engine_shape){.input = shapes[i].input, .rank = shapes[i].rank};
-        memcpy(own[i].dims, shapes[i].dims, sizeof shapes[i].dims);
-    }
-    bool ok = engine_plan_new(&plan, source->mil, name, own, n_shapes, &options, e);
-    free(own);
-    if (!ok)
+    if (!engine_plan_new(&plan, source->mil, name, shapes, n_shapes, &options, e))
         return false;
     struct function *f = xcalloc(1, sizeof *f);
     f->plan = plan;
     f->budget = options.budget;
     f->base.n_inputs = engine_plan_inputs(plan);
     f->base.n_outputs = engine_plan_outputs(plan);
-    f->base.inputs = copy_ports(plan, f->base.n_inputs, engine_plan_input);
-    f->base.outputs = copy_ports(plan, f->base.n_outputs, engine_plan_output);
+    f->base.inputs = engine_plan_input(plan, 0);
+    f->base.outputs = engine_plan_output(plan, 0);
     *out = &f->base;
     return true;
 }

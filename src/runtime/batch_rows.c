@@ -239,7 +239,7 @@ static void open_head(struct batch_rows *r, const struct model *m)
     if (!open_function(m, &r->head_mil, m->package->lm_head, &r->head, &ignored))
         r->head = NULL;
     for (int i = 0; r->head && i < m->n_logits; i++) {
-        const struct backend_port *port = &r->head->outputs[l->outputs[i]];
+        const struct mil_port *port = &r->head->outputs[l->outputs[i]];
         int64_t n = m->part_begin[i + 1] - m->part_begin[i];
         if (port->rank == 3 && port->dims[0] == 1 && port->dims[1] == m->batch_size && port->dims[2] == n)
             continue;

@@ -346,13 +346,13 @@ static bool make(struct interpreter *p, const struct mil_op *op, bool is_known, 
                                   .root = p->source.mil->root,
                                   .specification_version = p->source.mil->specification_version,
                                   .program = &m->program};
-    struct backend_shape *shapes = ARENA_ARRAY(m->arena, struct backend_shape, n.n_inputs + 1);
+    struct mil_input_shape *shapes = ARENA_ARRAY(m->arena, struct mil_input_shape, n.n_inputs + 1);
     m->inputs = ARENA_ARRAY(m->arena, struct mil_var *, n.n_inputs + 1);
     for (int i = 0; i < n.n_inputs; i++) {
         const struct interpreter_tensor *t = p->slots[n.inputs[i]->id].tensor;
         if (n.inputs[i]->type->kind == MIL_TYPE_STATE)
             continue;
-        struct backend_shape *s = &shapes[m->n_inputs];
+        struct mil_input_shape *s = &shapes[m->n_inputs];
         s->input = n.inputs[i]->name;
         s->rank = t->rank;
         memcpy(s->dims, t->dims, sizeof s->dims);
@@ -464,7 +464,7 @@ static bool run_made(struct interpreter *p, const struct mil_op *op)
     if (!b->run_execute(m->run, p->states, p->e))
         return false;
     for (int i = 0; i < op->n_outputs; i++) {
-        const struct backend_port *port = &m->function->outputs[i];
+        const struct mil_port *port = &m->function->outputs[i];
         struct interpreter_tensor *t = interpreter_tensor_new(port->dtype, port->rank, port->dims, p->e);
         if (!t)
             return false;

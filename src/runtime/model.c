@@ -12,7 +12,7 @@ static bool plan_part(struct model *m, const struct mil_model *mil, const char *
                       struct err *e)
 {
     const struct backend_source source = {.mil = mil, .path = path};
-    const struct backend_shape shape = {.input = flexible_input, .rank = 2, .dims = {1, tokens}};
+    const struct mil_input_shape shape = {.input = flexible_input, .rank = 2, .dims = {1, tokens}};
     const struct mil_function *f = mil_function_find(mil, function);
     const char *first_input = flexible_input || m->is_monolithic ? PORT_INPUT_IDS : PORT_HIDDEN_STATES;
     bool found = false;
@@ -32,8 +32,8 @@ static bool plan_part(struct model *m, const struct mil_model *mil, const char *
 }
 
 /* An input or output with a dtype and shape that the contract asks for; dims of -1 are free. */
-static bool check_port(const struct backend_port *port, const char *what, const char *path, bool is_int,
-                       int rank, const int64_t *dims, struct err *e)
+static bool check_port(const struct mil_port *port, const char *what, const char *path, bool is_int, int rank,
+                       const int64_t *dims, struct err *e)
 {
     char want[96] = "", have[96] = "";
     bool ok = port->is_int == is_int && port->rank == rank;
@@ -80,7 +80,7 @@ static bool check_chunk(struct model *m, const struct backend_function *p, const
     const char *first = m->is_monolithic ? PORT_INPUT_IDS : PORT_HIDDEN_STATES;
     int i_first = backend_find_input(p, first);
     if (i_first >= 0 && tokens > 1) {
-        const struct backend_port *port = &p->inputs[i_first];
+        const struct mil_port *port = &p->inputs[i_first];
         if (port->rank >= 2 && port->dims[1] != tokens)
             return err_set(e, ERR_FORMAT,
                            "%s: function %s takes %lld tokens, but meta.yaml says batch_size %lld", path,
@@ -100,7 +100,7 @@ static bool check_chunk(struct model *m, const struct backend_function *p, const
     const int64_t update[4] = {1, 1, m->mask_length, tokens};
     for (int i = 0; i < p->n_inputs; i++) {
         static const char *const known[] = {PORT_POSITION_IDS, PORT_CAUSAL_MASK, PORT_CURRENT_POS};
-        const struct backend_port *port = &p->inputs[i];
+        const struct mil_port *port = &p->inputs[i];
         bool is_known = i == i_first;
         for (size_t k = 0; k < sizeof known / sizeof *known; k++)
             is_known = is_known || strcmp(port->name, known[k]) == 0;
@@ -134,7 +134,7 @@ static bool open_embeddings(struct model *m, struct err *e)
     m->hidden_size = one->outputs[backend_find_output(one, PORT_HIDDEN_STATES)].dims[2];
     int per_layer = backend_find_output(one, PORT_PER_LAYER_INPUTS);
     if (per_layer >= 0) {
-        const struct backend_port *port = &one->outputs[per_layer];
+        const struct mil_port *port = &one->outputs[per_layer];
         if (!check_port(port, "output", path, false, 3, any_width, e))
             return false;
         m->per_layer_width = port->dims[2];
@@ -357,7 +357,7 @@ static bool find_all_logits(const struct backend_function *p, const char *path, 
             i = backend_find_output(p, PORT_OUTPUT_LOGITS);
         if (i < 0)
             return err_set(e, ERR_FORMAT, "%s: %d outputs, but no %s among them", path, n, name);
-        const struct backend_port *port = &p->outputs[i];
+        const struct mil_port *port = &p->outputs[i];
         if (port->is_int)
             return err_set(e, ERR_FORMAT, "%s: output %s: expected floats, found %s", path, port->name,
                            mil_dtype_name(port->dtype));
@@ -400,7 +400,7 @@ static bool find_logits(struct model *m, enum model_function f, const struct bac
     if (!best_only) {
         ok = find_all_logits(p, path, l, sizes, e);
     } else {
-        const struct backend_port *index = &p->outputs[i_index], *value = &p->outputs[i_value];
+        const struct mil_port *index = &p->outputs[i_index], *value = &p->outputs[i_value];
         *l = (struct model_logits){.index = i_index, .value = i_value};
         ok = (index->is_int && !value->is_int && value->n_elems == n) ||
              err_set(

@@ -99,7 +99,7 @@ static bool try_position(const struct model *m, int i, const struct mil_var *cac
     struct err why = {0};
     bool ok = b->run_open(&run, f, m->pool, &m->stop, e) && b->states_add(states, f, e);
     for (int k = 0; ok && k < f->n_inputs; k++) {
-        const struct backend_port *port = &f->inputs[k];
+        const struct mil_port *port = &f->inputs[k];
         bool is_position =
             strcmp(port->name, PORT_POSITION_IDS) == 0 || strcmp(port->name, PORT_CURRENT_POS) == 0;
         memset(b->run_input(run, k), 0, 4 * (size_t)port->n_elems);

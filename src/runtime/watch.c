@@ -63,7 +63,7 @@ static bool has_rows(const struct backend_function *f, int i, int64_t tokens, in
 {
     if (i < 0)
         return false;
-    const struct backend_port *port = &f->outputs[i];
+    const struct mil_port *port = &f->outputs[i];
     return !port->is_int && port->rank == 3 && port->dims[0] == 1 && port->dims[1] == tokens &&
            port->dims[2] == hidden;
 }

@@ -36,7 +36,7 @@ static void check_error(const struct err *e)
 }
 
 /* Round 0: small numbers, so that indices are inside and results finite; then whatever 32 bits can say. */
-static void fill_input(const struct engine_port *port, void *to, int round, uint64_t *random)
+static void fill_input(const struct mil_port *port, void *to, int round, uint64_t *random)
 {
     static const int32_t odd_ints[] = {INT32_MIN, INT32_MAX, -1, -40};
     static const float odd_floats[] = {-INFINITY, NAN, 1e38f, -0.0f};
@@ -58,7 +58,7 @@ static void look_at_outputs(struct engine_run *r, const struct engine_plan *p)
 {
     static volatile float sink;
     for (int i = 0; i < engine_plan_outputs(p); i++) {
-        const struct engine_port *port = engine_plan_output(p, i);
+        const struct mil_port *port = engine_plan_output(p, i);
         engine_round_output(r, i);
         const float *values = engine_output(r, i);
         for (int64_t k = 0; k < port->n_elems; k++)
@@ -92,7 +92,7 @@ static void run_plan(const struct engine_plan *p, struct pool *pool, unsigned se
 }
 
 /* What the program leaves open becomes n. */
-static int open_shapes(const struct mil_function *f, int64_t n, struct engine_shape *shapes)
+static int open_shapes(const struct mil_function *f, int64_t n, struct mil_input_shape *shapes)
 {
     int n_shapes = 0;
     for (int i = 0; i < f->n_inputs && n_shapes < SHAPES_MAX; i++) {
@@ -100,8 +100,8 @@ static int open_shapes(const struct mil_function *f, int64_t n, struct engine_sh
         bool is_open = false;
         if (t->kind != MIL_TYPE_TENSOR || t->rank < 0 || t->rank > MIL_RANK_MAX)
             continue;
-        struct engine_shape *s = &shapes[n_shapes];
-        *s = (struct engine_shape){.input = f->inputs[i]->name, .rank = t->rank};
+        struct mil_input_shape *s = &shapes[n_shapes];
+        *s = (struct mil_input_shape){.input = f->inputs[i]->name, .rank = t->rank};
         for (int k = 0; k < t->rank; k++) {
             is_open = is_open || t->dims[k] < 0;
             s->dims[k] = t->dims[k] < 0 ? n : t->dims[k];
@@ -114,7 +114,7 @@ static int open_shapes(const struct mil_function *f, int64_t n, struct engine_sh
 static void run_function(const struct mil_model *m, const struct mil_function *f, int64_t n,
                          struct pool *pool, unsigned seed)
 {
-    struct engine_shape shapes[SHAPES_MAX];
+    struct mil_input_shape shapes[SHAPES_MAX];
     int n_shapes = open_shapes(f, n, shapes);
     for (int precision = 0; precision < 3; precision++) {
         struct engine_options o = {.precision = (enum engine_precision)precision, .limits = limits};

@@ -102,7 +102,7 @@ static inline bool op_case_compare(const struct op_case *c, const char *what, co
     return ok;
 }
 
-static inline bool op_case_fill_input(const struct st_tensor *t, const struct engine_port *port, void *dst)
+static inline bool op_case_fill_input(const struct st_tensor *t, const struct mil_port *port, void *dst)
 {
     struct err e = {0};
     float *f = xcalloc((size_t)t->n_elems + 1, sizeof *f);
@@ -140,7 +140,7 @@ static inline enum op_outcome op_case_run_call(const struct op_case *c, const st
 {
     const char *function = mil_default_function_name(m);
     const struct mil_function *f = mil_function_find(m, function);
-    struct engine_shape shapes[MIL_RANK_MAX];
+    struct mil_input_shape shapes[MIL_RANK_MAX];
     struct engine_plan *p = NULL;
     struct engine_run *r = NULL;
     struct err e = {0};
@@ -156,8 +156,8 @@ static inline enum op_outcome op_case_run_call(const struct op_case *c, const st
             print_error("%s: call %d: no tensor for input %s\n", c->name, call, f->inputs[i]->name);
             return OP_WRONG;
         }
-        struct engine_shape *shape = &shapes[n_shapes++];
-        *shape = (struct engine_shape){.input = f->inputs[i]->name, .rank = in->rank};
+        struct mil_input_shape *shape = &shapes[n_shapes++];
+        *shape = (struct mil_input_shape){.input = f->inputs[i]->name, .rank = in->rank};
         memcpy(shape->dims, in->shape, sizeof *in->shape * (size_t)in->rank);
     }
     if (!engine_plan_new(&p, m, function, shapes, n_shapes, options, &e)) {
@@ -179,7 +179,7 @@ static inline enum op_outcome op_case_run_call(const struct op_case *c, const st
         goto done;
     }
     for (int i = 0; ok && i < engine_plan_inputs(p); i++) {
-        const struct engine_port *port = engine_plan_input(p, i);
+        const struct mil_port *port = engine_plan_input(p, i);
         const struct st_tensor *in = op_case_tensor(c, s, call, "in", port->name);
         ok = in && op_case_fill_input(in, port, engine_input(r, i));
         if (!ok)
@@ -190,7 +190,7 @@ static inline enum op_outcome op_case_run_call(const struct op_case *c, const st
         print_error("%s: call %d: %s\n", c->name, call, e.msg);
     }
     for (int i = 0; ok && i < engine_plan_outputs(p); i++) {
-        const struct engine_port *port = engine_plan_output(p, i);
+        const struct mil_port *port = engine_plan_output(p, i);
         const struct st_tensor *want = op_case_tensor(c, s, call, "out", port->name);
         if (!want) {
             print_error("%s: no expected tensor for output %s\n", c->name, port->name);

@@ -127,7 +127,7 @@ static inline int machine_steps(const struct machine *k, const char *name)
 static inline void machine_fill(struct machine *k, const struct program_input *inputs, int n_inputs)
 {
     for (int i = 0; i < engine_plan_inputs(k->plan); i++) {
-        const struct engine_port *port = engine_plan_input(k->plan, i);
+        const struct mil_port *port = engine_plan_input(k->plan, i);
         const void *data = NULL;
         float *to = engine_input(k->run, i);
         for (int j = 0; j < n_inputs; j++)
@@ -175,7 +175,7 @@ static inline int agree(struct program *p, const struct program_input *inputs, i
         machine_execute(&threads, inputs, n_inputs);
         machine_execute(&plain, inputs, n_inputs);
         for (int i = 0; i < engine_plan_outputs(fused.plan); i++) {
-            const struct engine_port *port = engine_plan_output(fused.plan, i);
+            const struct mil_port *port = engine_plan_output(fused.plan, i);
             assert_memory_equal(engine_output(fused.run, i), engine_output(threads.run, i),
                                 port->n_elems * 4);
             if (port->is_int)

@@ -282,8 +282,10 @@ static void test_attention(void **state)
         fill_mask(mask, c->tokens, c->positions, start);
         machine_execute(&k, inputs, 2);
         float *want = xcalloc((size_t)(c->heads * c->tokens * c->d), sizeof *want);
-        attention_reference(c, engine_input(k.run, engine_plan_find_input(k.plan, "q")), entry->f16_data,
-                            entry->f16_data + c->kv_heads * c->positions * c->d, mask, 0.25, want);
+        attention_reference(
+            c,
+            engine_input(k.run, mil_port_find(engine_plan_input(k.plan, 0), engine_plan_inputs(k.plan), "q")),
+            entry->f16_data, entry->f16_data + c->kv_heads * c->positions * c->d, mask, 0.25, want);
         assert_floats(engine_output(k.run, 0), want, c->heads * c->tokens * c->d, CLOSE, "attention");
         free(want);
         machine_close(&k);

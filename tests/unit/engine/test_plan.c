@@ -147,8 +147,8 @@ static void test_open_shapes(void **state)
     assert_false(engine_plan_new(&plan, p.m, "main", NULL, 0, NULL, &e));
     assert_int_equal(e.code, ERR_UNSUPPORTED);
     assert_non_null(strstr(e.msg, "x"));
-    const struct engine_shape wrong[] = {{"x", 2, {3, 5}},  {"x", 1, {12}},   {"x", 2, {0, 4}},
-                                         {"x", 2, {-1, 4}}, {"z", 2, {3, 4}}, {"x", 3, {1, 3, 4}}};
+    const struct mil_input_shape wrong[] = {{"x", 2, {3, 5}},  {"x", 1, {12}},   {"x", 2, {0, 4}},
+                                            {"x", 2, {-1, 4}}, {"z", 2, {3, 4}}, {"x", 3, {1, 3, 4}}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         e = (struct err){0};
         assert_false(engine_plan_new(&plan, p.m, "main", &wrong[i], 1, NULL, &e));
@@ -156,7 +156,7 @@ static void test_open_shapes(void **state)
         assert_non_null(strstr(e.msg, wrong[i].input));
     }
     for (int64_t n = 1; n <= 3; n++) {
-        const struct engine_shape shape = {"x", 2, {n, 4}};
+        const struct mil_input_shape shape = {"x", 2, {n, 4}};
         struct engine_run *r = NULL;
         ASSERT_OK(engine_plan_new(&plan, p.m, "main", &shape, 1, NULL, e));
         assert_int_equal(engine_plan_input(plan, 0)->n_elems, 4 * n);
@@ -272,11 +272,12 @@ static void test_ports_and_listing(void **state)
     machine_open(&m, p.m, ENGINE_DEFAULT, 1);
     assert_int_equal(engine_plan_inputs(m.plan), 2);
     assert_int_equal(engine_plan_outputs(m.plan), 2);
-    assert_int_equal(engine_plan_find_input(m.plan, "n"), 1);
-    assert_int_equal(engine_plan_find_input(m.plan, "m"), -1);
-    assert_int_equal(engine_plan_find_output(m.plan, "projected"), 0);
-    assert_int_equal(engine_plan_find_output(m.plan, "x"), -1);
-    const struct engine_port *port = engine_plan_input(m.plan, 1);
+    assert_int_equal(mil_port_find(engine_plan_input(m.plan, 0), engine_plan_inputs(m.plan), "n"), 1);
+    assert_int_equal(mil_port_find(engine_plan_input(m.plan, 0), engine_plan_inputs(m.plan), "m"), -1);
+    assert_int_equal(mil_port_find(engine_plan_output(m.plan, 0), engine_plan_outputs(m.plan), "projected"),
+                     0);
+    assert_int_equal(mil_port_find(engine_plan_output(m.plan, 0), engine_plan_outputs(m.plan), "x"), -1);
+    const struct mil_port *port = engine_plan_input(m.plan, 1);
     assert_true(port->is_int && port->dtype == MIL_INT32 && port->rank == 1 && port->n_elems == 1);
     port = engine_plan_output(m.plan, 0);
     assert_true(!port->is_int && port->rank == 2 && port->dims[0] == 3 && port->dims[1] == 16 &&

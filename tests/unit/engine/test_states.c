@@ -476,7 +476,8 @@ static void test_write_out_of_range(void **state)
         const int32_t last = S - T;
         const struct program_input inputs[] = {{"position", &last}};
         machine_execute(&m, inputs, 1);
-        const float *in = engine_input(m.run, engine_plan_find_input(m.plan, "value"));
+        const float *in = engine_input(
+            m.run, mil_port_find(engine_plan_input(m.plan, 0), engine_plan_inputs(m.plan), "value"));
         for (int i = 0; i < 2 * 2 * S * D; i++) {
             int slot = i / (2 * S * D), head = i / (S * D) % 2, row = i / D % S, column = i % D;
             f16 want = before[i];

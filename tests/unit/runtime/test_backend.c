@@ -84,13 +84,13 @@ static bool state_is_recurrent(const struct backend_package *p, const char *stat
     return false;
 }
 
-static struct backend_port port_of(const struct mil_var *v, const struct backend_shape *shape)
+static struct mil_port port_of(const struct mil_var *v, const struct mil_input_shape *shape)
 {
-    struct backend_port port = {.name = v->name,
-                                .dtype = v->type->dtype,
-                                .is_int = v->type->dtype == MIL_INT32,
-                                .rank = v->type->rank,
-                                .n_elems = 1};
+    struct mil_port port = {.name = v->name,
+                            .dtype = v->type->dtype,
+                            .is_int = v->type->dtype == MIL_INT32,
+                            .rank = v->type->rank,
+                            .n_elems = 1};
     for (int i = 0; i < port.rank; i++) {
         port.dims[i] = v->type->dims[i] == MIL_DIM_UNKNOWN ? shape->dims[1] : v->type->dims[i];
         port.n_elems *= port.dims[i];
@@ -100,11 +100,11 @@ static struct backend_port port_of(const struct mil_var *v, const struct backend
 
 static bool function_open(struct backend_function **out, struct backend_package *base,
                           const struct backend_source *source, const char *name,
-                          const struct backend_shape *shapes, int n_shapes, struct err *e)
+                          const struct mil_input_shape *shapes, int n_shapes, struct err *e)
 {
     const struct shared *p = (const struct shared *)base;
     struct function *f = born(sizeof *f);
-    struct backend_port *inputs = xcalloc(MOST, sizeof *inputs), *outputs = xcalloc(MOST, sizeof *outputs);
+    struct mil_port *inputs = xcalloc(MOST, sizeof *inputs), *outputs = xcalloc(MOST, sizeof *outputs);
     (void)e;
     assert_true(path_exists(source->path));
     assert_true(n_shapes <= 1);
@@ -268,7 +268,7 @@ static void check_call(const struct run *r, int64_t n_tokens, int64_t mask_lengt
 static void run_chunk(struct run *r, struct states *s)
 {
     const struct backend_function *f = r->base.function;
-    const struct backend_port *in = &f->inputs[backend_find_input(f, "hidden_states")], *out = &f->outputs[0];
+    const struct mil_port *in = &f->inputs[backend_find_input(f, "hidden_states")], *out = &f->outputs[0];
     const struct backend_state *cache = &s->base.list[0];
     const int32_t *positions = input(r, "position_ids");
     const float *rows = input(r, "hidden_states");
