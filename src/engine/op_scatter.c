@@ -141,49 +141,62 @@ static void combine(enum scatter_mode mode, bool is_float, int32_t *y, const int
     }
 }
 
-/* data [n_outer, n_slices, n_inner], updates [n_outer, n_places, n_inner], indices [n_places, n_index]. */
+/* data and y [n_outer, n_slices, n_inner], updates [n_outer, n_places, n_inner]; y begins as a copy of data. */
+struct scatter {
+    const int32_t *indices, *updates;
+    int32_t *y;
+};
+
+static struct scatter begin_scatter(const struct step *s, struct engine_run *r)
+{
+    const struct indexed *p = s->params;
+    const struct scatter x = {.indices = value_pointer(r, &s->in[1]),
+                              .updates = value_pointer(r, &s->in[2]),
+                              .y = value_pointer(r, &s->out[0])};
+    memcpy(x.y, value_pointer(r, &s->in[0]), (size_t)(p->n_outer * p->n_slices * p->n_inner) * 4);
+    return x;
+}
+
+/* Combines n numbers from `from` on of updates with those of y; false: the index lies outside. */
+static bool scatter_at(const struct step *s, struct engine_run *r, const struct scatter *x, int64_t slice,
+                       int64_t outer, int64_t inner, int64_t from, int64_t n)
+{
+    const struct indexed *p = s->params;
+    if (slice < 0) {
+        run_fail(r, s, "an index lies outside the tensor");
+        return false;
+    }
+    combine(p->mode, s->out[0].repr == REPR_F32, x->y + (outer * p->n_slices + slice) * p->n_inner + inner,
+            x->updates + from, n);
+    return true;
+}
+
+/* indices [n_places, n_index]: whole slices. */
 static void run_scatter(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
 {
     const struct indexed *p = s->params;
-    const int32_t *data = value_pointer(r, &s->in[0]), *indices = value_pointer(r, &s->in[1]),
-                  *updates = value_pointer(r, &s->in[2]);
-    int32_t *y = value_pointer(r, &s->out[0]);
+    const struct scatter x = begin_scatter(s, r);
     (void)i_thread;
     (void)n_threads;
-    memcpy(y, data, (size_t)(p->n_outer * p->n_slices * p->n_inner) * 4);
-    for (int64_t outer = 0; outer < p->n_outer; outer++) {
-        for (int64_t i = 0; i < p->n_places && !run_stops(r, i); i++) {
-            int64_t slice = slice_of(p, indices + i * p->n_index);
-            if (slice < 0) {
-                run_fail(r, s, "an index lies outside the tensor");
+    for (int64_t outer = 0; outer < p->n_outer; outer++)
+        for (int64_t i = 0; i < p->n_places && !run_stops(r, i); i++)
+            if (!scatter_at(s, r, &x, slice_of(p, x.indices + i * p->n_index), outer, 0,
+                            (outer * p->n_places + i) * p->n_inner, p->n_inner))
                 return;
-            }
-            combine(p->mode, s->out[0].repr == REPR_F32, y + (outer * p->n_slices + slice) * p->n_inner,
-                    updates + (outer * p->n_places + i) * p->n_inner, p->n_inner);
-        }
-    }
 }
 
 /* data and indices of one rank, updates of the indices' shape: element by element along one axis. */
 static void run_scatter_along(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
 {
     const struct indexed *p = s->params;
-    const int32_t *data = value_pointer(r, &s->in[0]), *indices = value_pointer(r, &s->in[1]),
-                  *updates = value_pointer(r, &s->in[2]);
-    int32_t *y = value_pointer(r, &s->out[0]);
+    const struct scatter x = begin_scatter(s, r);
     (void)i_thread;
     (void)n_threads;
-    memcpy(y, data, (size_t)(p->n_outer * p->n_slices * p->n_inner) * 4);
     int64_t n = p->n_outer * p->n_places * p->n_inner;
-    for (int64_t i = 0; i < n && !run_stops(r, i); i++) {
-        int64_t slice = slice_of(p, indices + i), outer = i / p->n_inner / p->n_places;
-        if (slice < 0) {
-            run_fail(r, s, "an index lies outside the tensor");
+    for (int64_t i = 0; i < n && !run_stops(r, i); i++)
+        if (!scatter_at(s, r, &x, slice_of(p, x.indices + i), i / p->n_inner / p->n_places, i % p->n_inner, i,
+                        1))
             return;
-        }
-        combine(p->mode, s->out[0].repr == REPR_F32,
-                y + (outer * p->n_slices + slice) * p->n_inner + i % p->n_inner, updates + i, 1);
-    }
 }
 
 static bool scatter_operands(struct compiler *c, const struct mil_op *op, struct value x[3], int *mode)
