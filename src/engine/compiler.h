@@ -97,6 +97,8 @@ bool operand_optional(struct compiler *c, const struct mil_op *op, const char *n
 /* The same as float32 (a conversion step for fp16 storages, a float copy of a constant). */
 bool operand_f32(struct compiler *c, const struct mil_op *op, const char *name, struct value *out);
 bool to_f32(struct compiler *c, struct value *v);
+/* op_move.c: integers as float32. */
+void to_float(struct compiler *c, struct value *v);
 /* Copies v to a fresh dense value when its strides are not row-major dense. */
 bool to_dense(struct compiler *c, struct value *v);
 /* The same when the last axis has no unit stride. */

@@ -412,6 +412,17 @@ bool emit_cast(struct compiler *c, const struct mil_op *op)
     return true;
 }
 
+void to_float(struct compiler *c, struct value *v)
+{
+    if (v->repr != REPR_I32 || !to_dense(c, v))
+        return;
+    struct value y = value_new(c, REPR_F32, v->rank, v->dims);
+    struct cast *p = ARENA_NEW(c->arena, struct cast);
+    *p = (struct cast){.to = MIL_FP32, .n = value_elems(v)};
+    step_make(c, "cast", run_cast, p, v, 1, y)->serial = p->n < PARALLEL_ELEMS;
+    *v = y;
+}
+
 /* ---- band_part ---- */
 
 struct band_part {

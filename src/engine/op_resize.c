@@ -271,8 +271,7 @@ bool emit_crop_resize(struct compiler *c, const struct mil_op *op)
         return false;
     if (!is_old && !operand_optional(c, op, "box_indices", &x[2], &has_indices))
         return false;
-    if (x[1].repr != REPR_F32)
-        return compile_fail(c, ERR_UNSUPPORTED, "integer coordinates");
+    to_float(c, &x[1]);
     if (!to_dense(c, &x[1]) || (has_indices && !to_dense(c, &x[2])))
         return false;
     bool fits = x[0].repr == REPR_F32 && x[0].rank == 4 && x[1].rank == (is_old ? 5 : 2) && x[1].dims[0] >= 0;
@@ -362,7 +361,8 @@ static float sampled(const struct resample *p, const float *plane, const int64_t
     if (!(row > -far && row < far && column > -far && column < far))
         return p->constant;
     if (p->is_nearest)
-        return (float)padded_element(p, plane, strides, (int64_t)rint(row), (int64_t)rint(column));
+        return (float)padded_element(p, plane, strides, (int64_t)floor(row + 0.5),
+                                     (int64_t)floor(column + 0.5));
     int64_t i = (int64_t)floor(row), k = (int64_t)floor(column);
     double v = row - (double)i, h = column - (double)k;
     double top =
@@ -422,8 +422,7 @@ bool emit_resample(struct compiler *c, const struct mil_op *op)
         !arg_bool(c, op, "align_corners", false, &p->aligned) ||
         !arg_float(c, op, "padding_value", 0, &constant))
         return false;
-    if (x[1].repr != REPR_F32)
-        return compile_fail(c, ERR_UNSUPPORTED, "integer coordinates");
+    to_float(c, &x[1]);
     if (!to_dense(c, &x[1]))
         return false;
     bool fits = x[0].repr == REPR_F32 && x[0].rank == 4 && t->rank == 4 && t->dims[0] == x[0].dims[0] &&

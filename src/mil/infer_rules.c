@@ -195,6 +195,24 @@ bool infer_rule_RESHAPE(struct infer *in)
     return infer_out(in, 0, x->dtype, rank, dims);
 }
 
+/* A tuple of one number a binding, or (as other writers have it) one list of them. */
+static bool tuple_ints(struct infer *in, const char *name, int64_t *dst, int n_max, int *n)
+{
+    const struct mil_arg *a = mil_arg_find(in->op, name);
+    if (!a || a->n <= 1)
+        return infer_ints(in, name, dst, n_max, n);
+    *n = 0;
+    for (int i = 0; i < a->n; i++) {
+        const struct mil_value *v = mil_binding_value(&a->bindings[i]);
+        int64_t number;
+        int count;
+        if (*n == n_max || !v || !mil_value_ints(v, &number, 1, &count) || count != 1)
+            return false;
+        dst[(*n)++] = number;
+    }
+    return true;
+}
+
 bool infer_rule_RESHAPE_LIKE(struct infer *in)
 {
     const struct mil_type *x, *ref;
@@ -203,9 +221,9 @@ bool infer_rule_RESHAPE_LIKE(struct infer *in)
     int n_begins, n_ends, n_masks, rank = 0;
     if (!infer_tensor(in, "x", &x))
         return false;
-    if (!refs || !infer_ints(in, "begins", begins, MIL_RANK_MAX, &n_begins) ||
-        !infer_ints(in, "ends", ends, MIL_RANK_MAX, &n_ends) ||
-        !infer_ints(in, "end_masks", masks, MIL_RANK_MAX, &n_masks))
+    if (!refs || !tuple_ints(in, "begins", begins, MIL_RANK_MAX, &n_begins) ||
+        !tuple_ints(in, "ends", ends, MIL_RANK_MAX, &n_ends) ||
+        !tuple_ints(in, "end_masks", masks, MIL_RANK_MAX, &n_masks))
         return true;
     if (n_begins != refs->n || n_ends != refs->n || n_masks != refs->n)
         return infer_fail(in, "begins, ends and end_masks must have one entry for each of the %d ref_tensors",

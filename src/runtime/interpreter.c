@@ -273,27 +273,48 @@ static void add_needs(struct needs *n, const struct mil_op *op)
     }
 }
 
+/* Bytes of an element of the types that can be made constants; 0: of others. */
+static size_t known_bytes(enum mil_dtype d)
+{
+    switch (d) {
+    case MIL_BOOL:
+    case MIL_INT8:
+    case MIL_UINT8:
+        return 1;
+    case MIL_INT16:
+    case MIL_UINT16:
+        return 2;
+    case MIL_INT32:
+    case MIL_UINT32:
+        return 4;
+    default:
+        return 0;
+    }
+}
+
 /* The numbers of a small integer tensor as a compile-time value. */
 static const struct mil_value *known_value(struct arena *a, const struct interpreter_tensor *t)
 {
     struct mil_value *v = ARENA_NEW(a, struct mil_value);
-    int32_t *data = ARENA_ARRAY(a, int32_t, t->n_elems + 1);
-    memcpy(data, t->data, (size_t)t->n_elems * 4);
-    enum mil_dtype d = t->dtype == MIL_BOOL ? MIL_BOOL : MIL_INT32;
-    if (d == MIL_BOOL)
-        for (int64_t i = 0; i < t->n_elems; i++)
-            ((char *)data)[i] = (char)(((const int32_t *)t->data)[i] != 0);
+    const int32_t *numbers = t->data;
+    size_t bytes = known_bytes(t->dtype);
+    char *data = ARENA_ARRAY(a, char, ((size_t)t->n_elems + 1) * 4);
+    for (int64_t i = 0; i < t->n_elems; i++) {
+        uint32_t number = t->dtype == MIL_BOOL ? numbers[i] != 0 : (uint32_t)numbers[i];
+        for (size_t k = 0; k < bytes; k++) /* as files hold them: little-endian */
+            data[(size_t)i * bytes + k] = (char)(number >> 8 * k);
+    }
     *v = (struct mil_value){.kind = MIL_VALUE_TENSOR,
-                            .type = mil_type_new_tensor(a, d, t->rank, t->dims),
+                            .type = mil_type_new_tensor(a, t->dtype, t->rank, t->dims),
                             .data = data,
-                            .bytes = (size_t)t->n_elems * (d == MIL_BOOL ? 1 : 4),
+                            .bytes = (size_t)t->n_elems * bytes,
                             .n_elems = t->n_elems};
     return v;
 }
 
 static bool can_be_known(const struct interpreter_tensor *t)
 {
-    return t && t->is_int && t->n_elems <= KNOWN_MAX;
+    return t && t->is_int && t->n_elems <= KNOWN_MAX && known_bytes(t->dtype) > 0;
 }
 
 /* The op with the small integers among its operands as immediate values. */
