@@ -10,13 +10,16 @@
  * adds registers. These are the same sums in the same order, with no shuffles but those that turn K. */
 
 #define ATTEND_ROWS 64
-#define ATTEND_POSITIONS 64    /* of V converted at once */
-#define ATTEND_VALUES_AHEAD 32 /* positions of V asked for ahead */
-#define ATTEND_FEW 8           /* rows up to which K and V are converted in registers, perhaps twice */
-#define ATTEND_AHEAD 16        /* positions of K asked for ahead */
-#define ATTEND_SUMS 16         /* rows times sixteens of columns in one pass over V */
-#define ATTEND_COLUMNS 2       /* sixteens of V's columns at once */
-#define ATTEND_PANEL_MAX 8192  /* floats of K's panel on the stack: larger heads take the path of one row */
+#define ATTEND_POSITIONS 64 /* of V converted at once */
+/* Positions of V asked for ahead, where several sixteens of columns are walked at once and where one is: the latter is over
+ * with a position sooner. */
+#define ATTEND_VALUES_AHEAD 32
+#define ATTEND_NARROW_AHEAD 64
+#define ATTEND_FEW 8          /* rows up to which K and V are converted in registers, perhaps twice */
+#define ATTEND_AHEAD 16       /* positions of K asked for ahead */
+#define ATTEND_SUMS 16        /* rows times sixteens of columns in one pass over V */
+#define ATTEND_COLUMNS 2      /* sixteens of V's columns at once */
+#define ATTEND_PANEL_MAX 8192 /* floats of K's panel on the stack: larger heads take the path of one row */
 
 _Static_assert(ATTEND_TOGETHER *ATTEND_ACROSS <= ATTEND_SUMS && ATTEND_ACROSS <= ATTEND_COLUMNS,
                "rows and columns of one pass over V");
@@ -349,6 +352,7 @@ static ALWAYS_INLINE void attend_add(float *const *acc, const float *const *w, i
                                      const void *v, int64_t v_stride, bool is_f16, int64_t n_p,
                                      int64_t n_tail)
 {
+    const int64_t ahead = n_c > 1 ? ATTEND_VALUES_AHEAD : ATTEND_NARROW_AHEAD;
     vf a[ATTEND_SUMS];
     const float *weights[ATTEND_SUMS];
     UNROLL_ALL
@@ -362,8 +366,7 @@ static ALWAYS_INLINE void attend_add(float *const *acc, const float *const *w, i
         UNROLL_ALL
         for (int c = 0; c < n_c; c += 2) { /* a line has two sixteens */
             if (is_f16)
-                _mm_prefetch((const char *)((const f16 *)v + (p + ATTEND_VALUES_AHEAD) * v_stride + c * 16),
-                             _MM_HINT_T0);
+                _mm_prefetch((const char *)((const f16 *)v + (p + ahead) * v_stride + c * 16), _MM_HINT_T0);
         }
         part x[ATTEND_SUMS * V_PARTS];
         UNROLL_ALL
