@@ -41,6 +41,7 @@ folder run PATH -p x -n 1
 file   run package -n 1 -f PATH
 file   run package -n 1 --tokens @PATH
 folder chat PATH -p x -n 1
+folder serve PATH --port 0
 file   chat package --no-template -n 1 -f PATH
 file   chat package --no-template -n 1 -p x --system-file PATH
 file   chat package -n 1 -p x --chat-template PATH
