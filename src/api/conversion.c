@@ -4,7 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/file.h"
 #include "convert/plain.h"
+#include "measure/self_text.h"
 #include "runtime/vocabulary.h"
 
 #define THREADS_MAX 1024
@@ -23,19 +25,20 @@ static struct name name_of(const struct conversion_words *w, const char *key)
 
 static bool read_method(const struct conversion_words *w, enum quant_method *method, struct err *e)
 {
-    const char *text = w->lut_method;
-    struct name name = name_of(w, "lut-method");
     *method = QUANT_KMEANS;
-    if (text && strcmp(text, "exact") == 0)
-        *method = QUANT_EXACT;
-    else if (text && strcmp(text, "feedback") == 0)
-        *method = QUANT_FEEDBACK;
-    else if (text && strcmp(text, "fisher") == 0)
-        return err_set(e, ERR_UNSUPPORTED, "%s fisher: not supported yet: kmeans, exact or feedback",
-                       name.text);
-    else if (text && strcmp(text, "kmeans") != 0)
-        return err_set(e, ERR_USAGE, "%s: expected kmeans, exact or feedback, found '%s'", name.text, text);
-    return true;
+    if (!w->lut_method || quant_method_find(w->lut_method, method))
+        return true;
+    char *list = quant_method_list();
+    err_set(e, strcmp(w->lut_method, "fisher") == 0 ? ERR_UNSUPPORTED : ERR_USAGE,
+            "%s: expected %s, found '%s'", name_of(w, "lut-method").text, list, w->lut_method);
+    free(list);
+    return false;
+}
+
+/* Does a part have palettes that more than weights must be known for? */
+static bool needs_inputs(const struct quant_spec *s)
+{
+    return s->kind == QUANT_LUT && quant_method_needs(s->method) != QUANT_NEEDS_NOTHING;
 }
 
 static bool read_widths(const struct conversion_words *w, struct convert_options *o, struct err *e)
@@ -57,8 +60,10 @@ static bool read_widths(const struct conversion_words *w, struct convert_options
             return err_set(e, ERR_USAGE, "%s and %s: expected one of them", lut.text, quant.text);
         if (linear.kind != QUANT_NONE)
             *specs[i] = linear;
-        /* Inputs are known for layers alone. */
-        specs[i]->method = method == QUANT_FEEDBACK && specs[i] != &o->ffn ? QUANT_KMEANS : method;
+        specs[i]->method = method;
+        /* A table of rows is not multiplied with anything. */
+        if (specs[i] == &o->embeddings && quant_method_needs(method) != QUANT_NEEDS_NOTHING)
+            specs[i]->method = QUANT_KMEANS;
     }
     return true;
 }
@@ -70,14 +75,14 @@ static bool read_mixed(const struct conversion_words *w, struct convert_options 
     char *end = NULL;
     int narrow = o->ffn.bits, wide = quant_wider(narrow);
     bool is_given = w->lut_ffn_mixed && strcmp(w->lut_ffn_mixed, "none") != 0;
-    bool is_feedback = o->ffn.kind == QUANT_LUT && o->ffn.method == QUANT_FEEDBACK;
-    if (!is_given && !is_feedback && o->settings.residual_scale > 0 && w->calibration)
-        return err_set(e, ERR_USAGE, "%s: only %s, %s feedback and %s auto measure on a text",
+    bool is_guided = needs_inputs(&o->ffn) || needs_inputs(&o->head);
+    if (!is_given && !is_guided && o->settings.residual_scale > 0 && w->calibration)
+        return err_set(e, ERR_USAGE, "%s: only %s, %s activation, feedback and best, and %s auto measure on a text",
                        name_of(w, "calibration").text, mixed.text, name_of(w, "lut-method").text,
                        name_of(w, "residual-scale").text);
-    if (!is_feedback && w->calibration_tokens != CONVERSION_NOT_GIVEN)
-        return err_set(e, ERR_USAGE, "%s: only %s feedback takes it", name_of(w, "calibration-tokens").text,
-                       name_of(w, "lut-method").text);
+    if (!is_guided && w->calibration_tokens != CONVERSION_NOT_GIVEN)
+        return err_set(e, ERR_USAGE, "%s: only %s activation, feedback and best take it",
+                       name_of(w, "calibration-tokens").text, name_of(w, "lut-method").text);
     if (!is_given)
         return true;
     if (o->ffn.kind != QUANT_LUT)
@@ -181,13 +186,50 @@ static bool read_numbers(const struct conversion_words *w, struct convert_option
     return true;
 }
 
+/* Tokens that the model writes: of a package without palettes beside the output, which goes again. */
+static bool write_self(void *context, int64_t n_text, struct ids *ids, struct err *e)
+{
+    struct conversion *c = context;
+    const struct convert_options *all = &c->options;
+    double start = clock_seconds();
+    struct log quiet = {.cancel = all->log->cancel};
+    struct convert_report report = {0};
+    char *parent = path_folder(all->output), *base = path_base(all->output);
+    char *folder = xasprintf("%s/.%s.tmp-text", parent, base);
+    struct convert_options o = {.checkpoint = all->checkpoint,
+                                .config_overrides = all->config_overrides,
+                                .output = folder,
+                                .settings = {.context_length = n_text, .batch_size = 1},
+                                .format = CONVERT_MLMODELC,
+                                .n_threads = all->n_threads,
+                                .replace = true,
+                                .version = all->version,
+                                .log = &quiet};
+    int64_t n_tokens = c->guide.n_tokens ? c->guide.n_tokens : GUIDE_TOKENS;
+    n_text = n_tokens < n_text ? n_tokens : n_text;
+    log_info(all->log, "the model writes %lld tokens, by which palettes are made", (long long)n_tokens);
+    bool ok = convert_run(&o, &report, e) &&
+              self_text_write(ids, folder, n_tokens, n_text, all->n_threads, all->log, e);
+    struct err ignored = {0};
+    bool is_gone = path_remove_tree(folder, ok ? e : &ignored);
+    if (ok && is_gone)
+        log_info(all->log, "written in %.1f s", clock_seconds() - start);
+    convert_report_fini(&report);
+    free(folder);
+    free(parent);
+    free(base);
+    return ok && is_gone;
+}
+
 static void prepare(struct conversion *c, const struct conversion_words *w, struct log *log)
 {
     struct convert_options *o = &c->options;
     c->mixed = (struct mixed){.log = log};
     c->verify = (struct verify_package){.log = log, .n_threads = o->n_threads};
-    c->calibration =
-        (struct calibration){.from = w->calibration, .read_text = w->read_text, .read_ids = w->read_ids};
+    bool is_self = w->calibration && strcmp(w->calibration, CALIBRATION_SELF) == 0;
+    c->calibration = (struct calibration){
+        .from = is_self ? NULL : w->calibration, .read_text = w->read_text, .read_ids = w->read_ids};
+    c->self_text = (struct calibration){.from = CALIBRATION_SELF, .write_self = write_self, .context = c};
     c->residual = (struct residual){.calibration = &c->calibration, .n_threads = o->n_threads, .log = log};
     o->measure_residual = residual_measure;
     o->residual_context = &c->residual;
@@ -196,8 +238,12 @@ static void prepare(struct conversion *c, const struct conversion_words *w, stru
                        .n_tokens = w->calibration_tokens == CONVERSION_NOT_GIVEN ? 0 : w->calibration_tokens,
                        .n_threads = o->n_threads,
                        .log = log};
-    if (o->ffn.kind == QUANT_LUT && o->ffn.method == QUANT_FEEDBACK) {
+    if (needs_inputs(&o->ffn) || needs_inputs(&o->head)) {
+        c->guide.method = needs_inputs(&o->ffn) ? o->ffn.method : o->head.method;
+        if (!c->calibration.from)
+            c->guide.calibration = &c->self_text;
         o->guide = guide_layer;
+        o->guide_all = c->guide.method == QUANT_BEST;
         o->guide_begin = guide_begin;
         o->guide_context = &c->guide;
         o->guide_key = c->guide.key;
@@ -256,4 +302,5 @@ void conversion_fini(struct conversion *c)
     mixed_fini(&c->mixed);
     guide_close(&c->guide);
     calibration_fini(&c->calibration);
+    calibration_fini(&c->self_text);
 }

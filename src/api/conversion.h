@@ -20,10 +20,10 @@ struct conversion_words {
     int64_t context, batch, split_head, threads, gdn_chunk, calibration_tokens;
     const char *chunks;            /* a number or "auto" */
     const char *lut[3], *quant[3]; /* of embeddings, ffn, head */
-    const char *lut_method;        /* "kmeans", "exact", "feedback" */
+    const char *lut_method;        /* of quant_method_find */
     const char *lut_ffn_mixed;     /* a mean of bits, or "none" */
     const char *residual_scale;    /* "auto", "off" or a power of two up to 1 */
-    const char *calibration;       /* of lut_ffn_mixed, feedback and the measured residual_scale */
+    const char *calibration; /* of lut_ffn_mixed, methods that need inputs and the measured residual_scale */
     const char *format; /* "both", "mlmodelc", "mlpackage"; "safetensors": a GGUF file as a checkpoint */
     bool force, resume, anemll_rotate, exact_norms, exact_topk, no_verify;
     /* how a calibration is read (struct calibration) */
@@ -40,7 +40,7 @@ struct conversion_words {
 struct conversion {
     struct convert_options options;
     bool is_plain; /* not to a package, but to a checkpoint */
-    struct calibration calibration;
+    struct calibration calibration, self_text; /* self_text: that the model writes */
     struct residual residual;
     struct mixed mixed;
     struct guide guide;

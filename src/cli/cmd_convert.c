@@ -104,15 +104,15 @@ int cmd_convert(struct cli *c, int argc, char **argv)
         {"--lut-embeddings,--lut1", CLI_STRING, &w.lut[0], "N[,G]",
          "palettize the embedding table (better left fp16)"},
         {"--lut-method", CLI_STRING, &w.lut_method, "METHOD",
-         "kmeans (within 0.1 % of the best, fast), exact (the best), or feedback: errors of related inputs "
-         "undo each other"},
+         "kmeans, exact; by the inputs on a text: activation, feedback (errors of related inputs undo each "
+         "other), best (and tables for them; slower)"},
         {"--lut-ffn-mixed", CLI_STRING, &w.lut_ffn_mixed, "BITS",
          "with --lut-ffn: the next width for the most sensitive weights, BITS on average"},
         {"--calibration", CLI_TEXT, &w.calibration, "FILE",
-         "text (@FILE: token ids) for --lut-method feedback, and on which --lut-ffn-mixed measures widths "
-         "and "
-         "--residual-scale the stream"},
-        {"--calibration-tokens", CLI_INT, &w.calibration_tokens, "N", "tokens of it for feedback (16384)"},
+         "text for these methods, and on which --lut-ffn-mixed measures widths and --residual-scale the "
+         "stream; @FILE: token ids; self: the model writes it for the methods"},
+        {"--calibration-tokens", CLI_INT, &w.calibration_tokens, "N",
+         "tokens of it for these methods (16384)"},
         {"--quant-ffn", CLI_STRING, &w.quant[1], "KIND",
          "int8, int8,tensor or int4,B instead of a palette (not for the Neural Engine)"},
         {"--quant-head", CLI_STRING, &w.quant[2], "KIND", "the same for the LM head"},

@@ -409,7 +409,8 @@ static void take_finished(struct conversion *c, struct convert_report *report, u
         if (convert_journal_take(c->journal, p, c->options->format)) {
             report->n_resumed++;
             log_info(c->options->log, "%s: finished before, kept", p->name);
-            convert_part_close_model(p);
+            if (!c->options->guide_all)
+                convert_part_close_model(p);
         } else {
             *write_bytes += p->weight_bytes + program_bytes(c, p);
             *work_bytes += p->work_bytes;
@@ -434,6 +435,18 @@ static bool clear_unfinished(struct conversion *c, struct err *e)
     return ok;
 }
 
+/* Parts of layers that are not written, in front of one that is. */
+static bool has_to_guide(const struct conversion *c, int i)
+{
+    if (!c->options->guide_all || i == 0)
+        return false;
+    for (int k = i + 1; k < c->n_parts; k++)
+        if (c->parts[k].is_wanted && !c->parts[k].is_done &&
+            (k < c->n_parts - 1 || quant_method_needs(c->options->head.method) != QUANT_NEEDS_NOTHING))
+            return true;
+    return false;
+}
+
 static bool write_parts(struct conversion *c, uint64_t work_bytes, struct convert_report *report,
                         struct err *e)
 {
@@ -443,14 +456,18 @@ static bool write_parts(struct conversion *c, uint64_t work_bytes, struct conver
                               .format = c->options->format,
                               .pool = c->pool,
                               .log = c->options->log,
+                              .n_layers = c->model->n_layers,
                               .peak = &c->peak,
                               .progress = &progress};
     bool ok = true;
     progress_begin(&progress, c->options->log, "converting", "MB", 1e-6, (double)work_bytes);
     for (int i = 0; i < c->n_parts && ok; i++) {
         struct convert_part *p = &c->parts[i];
-        if (!p->is_wanted || p->is_done)
+        job.is_head = i == c->n_parts - 1;
+        if (!p->is_wanted || p->is_done) {
+            ok = !has_to_guide(c, i) || convert_guide_part(p, &job, e);
             continue;
+        }
         ok = convert_part_write(p, &job, e);
         /* Numbers of a file that was cut short meanwhile must not count as finished, whatever else went wrong. */
         ok = safetensors_check(c->tensors, e) && ok;
@@ -578,6 +595,13 @@ static bool scale_residual(struct conversion *c, struct err *e)
     return true;
 }
 
+/* Is something written that a guide is asked about? */
+static bool is_guided(const struct conversion *c)
+{
+    return (makes_chunks(&c->only) && quant_method_needs(c->options->ffn.method) != QUANT_NEEDS_NOTHING) ||
+           (c->only.head && quant_method_needs(c->options->head.method) != QUANT_NEEDS_NOTHING);
+}
+
 static bool run(struct conversion *c, struct convert_report *report, struct err *e)
 {
     const struct convert_options *o = c->options;
@@ -605,7 +629,7 @@ static bool run(struct conversion *c, struct convert_report *report, struct err 
         return false;
     if (o->choose && makes_chunks(&c->only) && !o->choose(o->choose_context, c->model, &c->choices, e))
         return false;
-    if (o->guide && makes_chunks(&c->only) && !o->guide_begin(o->guide_context, c->model, e))
+    if (o->guide && is_guided(c) && !o->guide_begin(o->guide_context, c->model, e))
         return false;
     if (!(o->chunks_auto ? build_auto(c, e) && check_selection(c, e) : build_parts(c, e)))
         return false;

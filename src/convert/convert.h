@@ -39,10 +39,11 @@ struct convert_options {
      * *out is the caller's and lives until convert_run ends. */
     bool (*choose)(void *context, struct arch_model *m, const struct quant_choices **out, struct err *e);
     void *choose_context;
-    /* Palettes by error feedback: tells what the inputs of a layer's weights are like (quant_weight.guide), before these are
-     * written; layers come in ascending order, each once. A weight without a guide gets k-means. What is told must live
-     * until the next call. NULL: no weight has a guide. */
+    /* Palettes of a method that needs more than weights: makes those of a layer (quant_weight.made, or its importance) before
+     * they are written; layers come in ascending order, each once, behind the last one the head. A weight that is left as it is
+     * gets k-means. What is made must live until the next call. NULL: all are left. */
     bool (*guide)(void *context, int64_t layer, struct quant_weight *const *weights, int n, struct err *e);
+    bool guide_all; /* layers are told of that come before what is written, too */
     /* Called once before, when all but space is checked and chunks are made. */
     bool (*guide_begin)(void *context, const struct arch_model *m, struct err *e);
     void *guide_context;

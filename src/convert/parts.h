@@ -50,6 +50,8 @@ struct convert_job {
     struct log *log;
     struct progress *progress;
     const struct convert_options *options;
+    bool is_head; /* the part that is written */
+    int64_t n_layers;
     uint64_t done_bytes; /* of work, over all parts so far */
     uint64_t written_bytes, dedup_bytes;
     struct convert_peak *peak;
@@ -60,6 +62,8 @@ bool convert_part_write(struct convert_part *p, struct convert_job *job, struct 
 /* Folders of the part inside the package, heap strings; n: 1 or 2. */
 int convert_part_folders(const struct convert_part *p, enum convert_format format, char *folders[2]);
 
+/* weights.c: guides of a part that is not written, for what comes behind it. */
+bool convert_guide_part(struct convert_part *p, struct convert_job *job, struct err *e) MUST_CHECK;
 /* weights.c: the part's blob file; afterwards its values refer to it by file and offset. */
 bool convert_write_weights(struct convert_part *p, struct convert_job *job, const char *path,
                            struct err *e) MUST_CHECK;

@@ -163,12 +163,19 @@ static bool fill_slices(struct blob_writer *w, struct convert_job *job, const st
 
 /* ---- layer by layer ---- */
 
-/* The layer whose guide the slice needs, -1: none. */
-static int64_t guided_layer(const struct convert_job *job, const struct slice *s)
+/* The layer that the weight's guide comes with, -1: none. Those of the head come after the last layer. */
+static int64_t guided_layer(const struct convert_job *job, const struct quant_weight *w)
 {
-    bool is_guided = job->options->guide && s->quant && s->quant->weight->spec.method == QUANT_FEEDBACK &&
-                     s->quant->weight->spec.kind == QUANT_LUT;
-    return is_guided ? arch_layer_of(s->quant->weight->name) : -1;
+    const struct convert_options *o = job->options;
+    if (!o->guide || w->spec.kind != QUANT_LUT || quant_method_needs(w->spec.method) == QUANT_NEEDS_NOTHING)
+        return -1;
+    return job->is_head ? job->n_layers : arch_layer_of(w->name);
+}
+
+/* The same of a slice. */
+static int64_t slice_layer(const struct convert_job *job, const struct slice *s)
+{
+    return s->quant ? guided_layer(job, s->quant->weight) : -1;
 }
 
 /* Asks for the guides of the weights in the slices. */
@@ -178,9 +185,24 @@ static bool guide_slices(struct convert_job *job, int64_t layer, const struct sl
     struct quant_weight **weights = xcalloc(n + 1, sizeof(struct quant_weight *));
     int n_weights = 0;
     for (size_t i = 0; i < n; i++)
-        if (slices[i].quant && slices[i].unit == 0 && guided_layer(job, &slices[i]) >= 0)
+        if (slices[i].quant && slices[i].unit == 0 && slice_layer(job, &slices[i]) >= 0)
             weights[n_weights++] = slices[i].quant->weight;
     bool ok = job->options->guide(job->options->guide_context, layer, weights, n_weights, e);
+    free(weights);
+    return ok;
+}
+
+bool convert_guide_part(struct convert_part *p, struct convert_job *job, struct err *e)
+{
+    struct quant_weight **weights = xcalloc((size_t)p->n_quants + 1, sizeof(struct quant_weight *));
+    bool ok = true;
+    for (int begin = 0, end; begin < p->n_quants && ok; begin = end) {
+        int64_t layer = guided_layer(job, p->quants[begin].weight);
+        int n = 0;
+        for (end = begin; end < p->n_quants && guided_layer(job, p->quants[end].weight) == layer; end++)
+            weights[n++] = p->quants[end].weight;
+        ok = layer < 0 || job->options->guide(job->options->guide_context, layer, weights, n, e);
+    }
     free(weights);
     return ok;
 }
@@ -193,7 +215,7 @@ static bool fill_layers(struct blob_writer *w, struct convert_job *job, const st
     for (size_t begin = 0, end; begin < l->n && ok; begin = end) {
         int64_t layer = -1;
         for (end = begin; end < l->n; end++) {
-            int64_t own = guided_layer(job, &l->p[end]);
+            int64_t own = slice_layer(job, &l->p[end]);
             if (own >= 0 && layer >= 0 && own != layer)
                 break;
             layer = own >= 0 ? own : layer;

@@ -56,10 +56,12 @@ static bool encode_text(const struct calibration *c, const char *checkpoint, str
 static bool read_once(struct calibration *c, const char *checkpoint, struct err *e)
 {
     const char *from = c->from;
-    bool is_ids = from && from[0] == '@';
+    bool is_ids = from && from[0] == '@', is_self = from && strcmp(from, CALIBRATION_SELF) == 0;
     if (c->ids.n > 0)
         return true;
-    if (!(is_ids ? c->read_ids(from, &c->ids.p, &c->ids.n, e) : encode_text(c, checkpoint, &c->ids, e)))
+    if (!(is_ids    ? c->read_ids(from, &c->ids.p, &c->ids.n, e)
+          : is_self ? c->write_self(c->context, c->n_text, &c->ids, e)
+                    : encode_text(c, checkpoint, &c->ids, e)))
         return false;
     return c->ids.n >= 2 || err_set(e, ERR_FORMAT, "%s: expected a text of some words, found %zu token%s",
                                     from ? from : "the calibration text", c->ids.n, c->ids.n == 1 ? "" : "s");

@@ -4,11 +4,18 @@
 
 #include "tokenizer/tokenizer.h"
 
+/* `from` for a text that the model writes itself */
+#define CALIBRATION_SELF "self"
+
 struct calibration {
-    const char *from; /* file, "-" for stdin, "@FILE" with ids; NULL: a text of our own */
+    const char *from; /* file, "-" for stdin, "@FILE" with ids, "self"; NULL: a text of our own */
     /* How the two kinds are read, into heap memory; needed with `from`. */
     bool (*read_text)(const char *from, char **text, size_t *bytes, size_t max_bytes, struct err *e);
     bool (*read_ids)(const char *from, int32_t **ids, size_t *n, struct err *e);
+    /* "self": appends tokens that the model itself writes */
+    bool (*write_self)(void *context, int64_t n_text, struct ids *ids, struct err *e);
+    void *context;
+    int64_t n_text; /* of a text of them */
     struct ids ids; /* once read: stdin is there once, and several measurements may want it */
 };
 

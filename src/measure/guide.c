@@ -1,154 +1,275 @@
-/* Layer by layer: inputs, their products, guides. */
+/* Layer by layer: inputs, their products, palettes. */
 #include "measure/guide.h"
 #include <stdlib.h>
 #include <string.h>
-#include "base/pool.h"
 #include "format/mlmodelc.h"
-#include "reference/reference.h"
+#include "measure/pieces.h"
+#include "measure/replaced.h"
+#include "measure/self_text.h"
 
-/* A distinct input of the layer: the first matrix that it was shown for owns its products. */
-struct gram {
-    int64_t n;
-    double *sum; /* [n, n], upper triangle; NULL once the guide is made */
-    struct quant_guide *guide;
-    bool is_made;
-};
-
-/* A matrix of the layer and its input. */
-struct matrix {
-    char *tensor;
-    int gram;
-    bool is_owner;
-};
+/* With fewer tokens than these, or than this part of its columns, an input tells how large its numbers are, and no more. */
+#define TOKENS_MIN 32
+#define COLUMNS_PER_TOKEN 16
 
 struct guide_state {
     struct reference *reference;
-    struct reference_inputs *inputs;
+    struct reference_inputs *original, *changed; /* changed: through palettes; NULL: no one asks */
     struct pool *pool;
     struct ids ids;
-    int64_t layer; /* that was run last; -1: none */
-    struct gram *grams;
-    int n_grams;
-    size_t grams_capacity;
-    struct matrix *matrices;
-    int n_matrices;
-    size_t matrices_capacity;
-    /* the input that was shown last, a copy */
-    float *last;
-    int64_t last_rows, last_columns;
-    int last_gram;
-    struct err error; /* of a call of show */
+    int64_t layer; /* that is next */
+    struct inputs inputs;
+    struct replaced *replaced;
+    /* of the layer */
+    struct pieces *pieces; /* [n_weights] */
+    int n_weights;
 };
 
-/* ---- one layer ---- */
+/* ---- palettes ---- */
 
-static void forget_layer(struct guide_state *s)
+static bool is_thin(const struct input *input)
 {
-    for (int i = 0; i < s->n_grams; i++) {
-        mem_free(s->grams[i].sum);
-        quant_guide_free(s->grams[i].guide);
+    return input->n_rows < TOKENS_MIN || input->n_rows * COLUMNS_PER_TOKEN < input->n;
+}
+
+/* The columns' mean squares, by their mean; NULL: the inputs say nothing. Heap. */
+static float *importance_of(const struct inputs *inputs, const struct band *band, int64_t n)
+{
+    float *list = xmalloc((size_t)n * sizeof *list);
+    double sum = 0;
+    for (int i = 0; i < band->n_blocks; i++)
+        for (int64_t j = 0; j < band->blocks[i].n_columns; j++)
+            sum += inputs->list[band->blocks[i].input].squares[j];
+    if (!(sum > 0) || sum > 1e300) {
+        free(list);
+        return NULL;
     }
-    for (int i = 0; i < s->n_matrices; i++)
-        free(s->matrices[i].tensor);
-    s->n_grams = s->n_matrices = 0;
-    s->last_gram = -1;
+    for (int i = 0; i < band->n_blocks; i++)
+        for (int64_t j = 0; j < band->blocks[i].n_columns; j++) {
+            double relative = inputs->list[band->blocks[i].input].squares[j] / (sum / (double)n);
+            list[band->blocks[i].column + j] = (float)(relative > 1e-6 ? relative : 1e-6);
+        }
+    return list;
 }
 
-static struct matrix *find_matrix(struct guide_state *s, const char *tensor)
+/* Tables and nearest entries of all bands that have none, with what is known of the inputs. */
+static bool make_tables(struct guide *g, struct pieces *p, struct err *e)
 {
-    for (int i = 0; i < s->n_matrices; i++)
-        if (strcmp(s->matrices[i].tensor, tensor) == 0)
-            return &s->matrices[i];
-    return NULL;
-}
-
-static int add_gram(struct guide_state *s, int64_t columns)
-{
-    double *sum = mem_try_alloc((size_t)(columns * columns) * sizeof *sum, &s->error);
-    if (!sum)
-        return -1;
-    s->grams = mem_grow(s->grams, (size_t)s->n_grams, &s->grams_capacity, sizeof *s->grams);
-    s->grams[s->n_grams] = (struct gram){.n = columns, .sum = sum};
-    return s->n_grams++;
-}
-
-static bool is_last_input(const struct guide_state *s, const float *x, int64_t n, int64_t columns)
-{
-    return s->last_gram >= 0 && s->last_rows == n && s->last_columns == columns &&
-           memcmp(s->last, x, (size_t)(n * columns) * sizeof *x) == 0;
-}
-
-static void keep_input(struct guide_state *s, const float *x, int64_t n, int64_t columns, int gram)
-{
-    s->last = xrealloc(s->last, (size_t)(n * columns) * sizeof *s->last);
-    memcpy(s->last, x, (size_t)(n * columns) * sizeof *s->last);
-    s->last_rows = n;
-    s->last_columns = columns;
-    s->last_gram = gram;
-}
-
-/* A product of the layer: matrices that get the very same input share its sum. Which do is settled by the first text. */
-static void show(void *context, const char *tensor, const float *x, int64_t n, int64_t columns)
-{
-    struct guide_state *s = context;
-    struct matrix *m = find_matrix(s, tensor);
-    if (s->error.code || n == 0)
-        return;
-    if (!m) {
-        bool is_shared = is_last_input(s, x, n, columns);
-        int gram = is_shared ? s->last_gram : add_gram(s, columns);
-        if (gram < 0)
-            return;
-        s->matrices =
-            mem_grow(s->matrices, (size_t)s->n_matrices, &s->matrices_capacity, sizeof *s->matrices);
-        m = &s->matrices[s->n_matrices++];
-        *m = (struct matrix){.tensor = xstrdup(tensor), .gram = gram, .is_owner = !is_shared};
+    struct guide_state *s = g->state;
+    bool ok = true;
+    for (int i = 0; i < p->n_bands && ok; i++) {
+        struct band *band = &p->bands[i];
+        if (band->is_made)
+            continue;
+        float *importance = importance_of(&s->inputs, band, p->weight->columns);
+        ok = quant_make_nearest(p->weight, band->row, band->n_rows, importance, s->pool, e);
+        band->is_made = true;
+        free(importance);
     }
-    if (m->is_owner) {
-        keep_input(s, x, n, columns, m->gram);
-        quant_gram_add(s->grams[m->gram].sum, x, n, columns, s->pool);
-    }
+    return ok;
 }
 
-/* ---- weights ---- */
-
-/* Are the weight's rows rows of the tensor, a factor apart? */
-static bool has_rows_of(const struct quant_weight *w, const char **tensor)
+/* All blocks with this input. */
+static bool use_guide(struct guide *g, int input, const struct quant_guide *guide, struct err *e)
 {
-    struct arch_run run;
-    for (int64_t row = 0; row<w->rows; row += w->rows> 1 ? w->rows - 1 : 1) {
-        if (!arch_find_run(w->source->weight, row * w->columns, w->columns, &run) || run.n < w->columns ||
-            run.tensor->rank != 2 || run.tensor->shape[1] != w->columns || run.at % w->columns != 0)
-            return false;
-        if (row > 0 && strcmp(*tensor, run.tensor->name) != 0)
-            return false;
-        *tensor = run.tensor->name;
+    struct guide_state *s = g->state;
+    for (int i = 0; i < s->n_weights; i++) {
+        struct pieces *p = &s->pieces[i];
+        for (int b = 0; b < p->n_bands; b++) {
+            const struct band *band = &p->bands[b];
+            for (int k = 0; k < band->n_blocks; k++) {
+                const struct block *block = &band->blocks[k];
+                struct quant_piece at = {band->row, band->n_rows, block->column, block->n_columns, guide};
+                if (block->input == input &&
+                    (log_cancelled(g->log, e) || !quant_make_piece(p->weight, &at, s->pool, e)))
+                    return false;
+            }
+        }
     }
     return true;
 }
 
-static bool guide_weight(struct guide *g, struct quant_weight *w, struct err *e)
+static bool is_used(const struct guide_state *s, int input)
+{
+    for (int i = 0; i < s->n_weights; i++)
+        for (int b = 0; b < s->pieces[i].n_bands; b++)
+            for (int k = 0; k < s->pieces[i].bands[b].n_blocks; k++)
+                if (s->pieces[i].bands[b].blocks[k].input == input)
+                    return true;
+    return false;
+}
+
+/* What the sums of a run are good for; they go. */
+static bool use_sums(struct guide *g, struct err *e)
 {
     struct guide_state *s = g->state;
-    const char *tensor = NULL;
-    const struct matrix *m = has_rows_of(w, &tensor) ? find_matrix(s, tensor) : NULL;
-    struct gram *gram = m ? &s->grams[m->gram] : NULL;
-    if (gram && gram->n != w->columns)
-        gram = NULL;
-    if (gram && !gram->is_made) {
-        bool ok = quant_guide_make(&gram->guide, gram->sum, gram->n, s->pool, e);
-        mem_free(gram->sum);
-        gram->sum = NULL;
-        gram->is_made = true;
-        if (!ok)
-            return err_wrap(e, "%s", w->name);
+    bool ok = true;
+    for (int i = 0; i < s->inputs.n && ok; i++) {
+        struct input *input = &s->inputs.list[i];
+        struct quant_guide *guide = NULL;
+        if (!input->sum)
+            continue;
+        if (is_used(s, i) && !is_thin(input))
+            ok = quant_guide_make(&guide, input->sum, input->cross, input->n, g->method == QUANT_BEST,
+                                  s->pool, e);
+        inputs_drop(input);
+        input->is_done = true;
+        ok = ok && (!guide || use_guide(g, i, guide, e));
+        quant_guide_free(guide);
     }
-    w->guide = gram ? gram->guide : NULL;
-    w->importance = w->guide ? w->guide->mean_square : NULL;
-    g->n_guided += w->guide != NULL;
-    g->n_unguided += w->guide == NULL;
-    if (!w->guide)
-        log_debug(g->log, "%s: nothing is known of its inputs; k-means", w->name);
+    return ok;
+}
+
+/* ---- a layer ---- */
+
+static bool run(struct guide_state *s, struct reference_inputs *text, enum input_task task, int stage,
+                bool is_finish, struct err *e)
+{
+    struct reference_replacement numbers = replaced_numbers(s->replaced);
+    inputs_start(&s->inputs, task, stage);
+    bool ok = is_finish ? reference_inputs_finish(text, inputs_show, &s->inputs, e)
+                        : reference_inputs_run(text, text == s->changed ? &numbers : NULL, inputs_show,
+                                               &s->inputs, e);
+    if (ok && s->inputs.error.code) {
+        if (e)
+            *e = s->inputs.error;
+        ok = false;
+    }
+    return ok;
+}
+
+/* Finds what the weights' inputs are, after the first run. */
+static bool find_pieces(struct guide *g, struct quant_weight *const *weights, int n, struct err *e)
+{
+    struct guide_state *s = g->state;
+    s->pieces = xcalloc((size_t)n + 1, sizeof *s->pieces);
+    for (int i = 0; i < n; i++) {
+        struct pieces *p = &s->pieces[s->n_weights];
+        if (!pieces_find(p, weights[i], &s->inputs)) {
+            pieces_fini(p);
+            g->n_unguided++;
+            log_debug(g->log, "%s: nothing is known of its inputs; k-means", weights[i]->name);
+            continue;
+        }
+        s->n_weights++;
+        g->n_guided++;
+        if (!(p->made = quant_made_new(weights[i], e)))
+            return err_wrap(e, "%s", weights[i]->name);
+    }
+    return true;
+}
+
+/* Weights with an input that has too few tokens. */
+static void count_thin(struct guide *g)
+{
+    struct guide_state *s = g->state;
+    for (int i = 0; i < s->n_weights; i++) {
+        const struct pieces *p = &s->pieces[i];
+        int n_thin = 0, n = 0;
+        for (int b = 0; b < p->n_bands; b++)
+            for (int k = 0; k < p->bands[b].n_blocks; k++, n++)
+                n_thin += is_thin(&s->inputs.list[p->bands[b].blocks[k].input]);
+        g->n_thin += n_thin > 0;
+        if (n_thin > 0)
+            log_debug(g->log, "%s: too few tokens for %d of %d inputs; nearest entries there",
+                      p->weight->name, n_thin, n);
+    }
+}
+
+/* Palettes of the weights whose inputs are known up to this stage; -1: all. */
+static bool make_stage_tables(struct guide *g, int stage, struct err *e)
+{
+    struct guide_state *s = g->state;
+    for (int i = 0; i < s->n_weights; i++)
+        if ((stage < 0 || s->pieces[i].stage == stage) && !make_tables(g, &s->pieces[i], e))
+            return false;
+    return true;
+}
+
+/* All weights with the inputs of the original. The first run knows no weights yet. */
+static bool make_layer(struct guide *g, struct quant_weight *const *weights, int n, bool is_finish,
+                       struct err *e)
+{
+    struct guide_state *s = g->state;
+    enum input_task task = g->method == QUANT_ACTIVATION ? INPUTS_SQUARE : INPUTS_SUM;
+    bool is_first = true;
+    do {
+        if (!run(s, s->original, task, 0, is_finish, e))
+            return false;
+        if (is_first && (!find_pieces(g, weights, n, e) || !make_stage_tables(g, -1, e)))
+            return false;
+        if (is_first)
+            count_thin(g);
+        is_first = false;
+        if (!use_sums(g, e))
+            return false;
+    } while (s->inputs.was_short);
+    return true;
+}
+
+static bool replace_stage(struct guide_state *s, int stage, struct err *e)
+{
+    for (int i = 0; i < s->n_weights; i++) {
+        const struct pieces *p = &s->pieces[i];
+        if (p->stage == stage &&
+            !replaced_add(s->replaced, p->weight, p->made->codes, false, p->made->tables, e))
+            return false;
+    }
+    return true;
+}
+
+/* Stage after stage with the inputs that come through the palettes before. */
+static bool make_layer_after(struct guide *g, struct quant_weight *const *weights, int n, bool is_finish,
+                             struct err *e)
+{
+    struct guide_state *s = g->state;
+    if (!run(s, s->original, INPUTS_KEEP, 0, is_finish, e) || !find_pieces(g, weights, n, e))
+        return false;
+    count_thin(g);
+    for (int stage = 0; stage < s->inputs.n_stages; stage++) {
+        bool is_asked_for = false;
+        for (int i = 0; i < s->n_weights; i++)
+            is_asked_for = is_asked_for || s->pieces[i].stage >= stage;
+        if (!is_asked_for)
+            break;
+        if (!make_stage_tables(g, stage, e))
+            return false;
+        do {
+            if (!run(s, s->changed, INPUTS_COMPARE, stage, is_finish, e) || !use_sums(g, e))
+                return false;
+        } while (s->inputs.was_short);
+        if (!replace_stage(s, stage, e))
+            return false;
+    }
+    return is_finish || !s->changed || run(s, s->changed, INPUTS_NOTHING, 0, false, e);
+}
+
+static void forget_layer(struct guide_state *s)
+{
+    for (int i = 0; i < s->n_weights; i++)
+        pieces_fini(&s->pieces[i]);
+    free(s->pieces);
+    s->pieces = NULL;
+    s->n_weights = 0;
+    replaced_clear(s->replaced);
+    inputs_begin(&s->inputs);
+}
+
+static void go_on(struct guide_state *s)
+{
+    reference_inputs_go_on(s->original);
+    if (s->changed)
+        reference_inputs_go_on(s->changed);
+    s->layer++;
+}
+
+/* Layers that nobody asks for. */
+static bool skip_to(struct guide_state *s, int64_t layer, struct err *e)
+{
+    for (; s->layer < layer; go_on(s)) {
+        if (!reference_inputs_run(s->original, NULL, NULL, NULL, e) ||
+            (s->changed && !reference_inputs_run(s->changed, NULL, NULL, NULL, e)))
+            return false;
+    }
     return true;
 }
 
@@ -156,24 +277,18 @@ bool guide_layer(void *context, int64_t layer, struct quant_weight *const *weigh
 {
     struct guide *g = context;
     struct guide_state *s = g->state;
-    if (layer < s->layer || layer >= s->reference->n_layers)
+    double start = clock_seconds();
+    bool is_finish = layer == s->reference->n_layers;
+    if (layer < s->layer || layer > s->reference->n_layers)
         return err_set(e, ERR_BUG, "layer %lld after layer %lld of %lld", (long long)layer,
-                       (long long)s->layer, (long long)s->reference->n_layers);
-    while (s->layer < layer) {
-        forget_layer(s);
-        bool is_asked_for = s->layer + 1 == layer;
-        if (!reference_inputs_next(s->inputs, is_asked_for ? show : NULL, s, e))
-            return false;
-        if (s->error.code) {
-            if (e)
-                *e = s->error;
-            return false;
-        }
-        s->layer++;
-    }
-    for (int i = 0; i < n; i++)
-        if (!guide_weight(g, weights[i], e))
-            return false;
+                       (long long)s->layer - 1, (long long)s->reference->n_layers);
+    forget_layer(s);
+    if (!skip_to(s, layer, e) || !(s->changed ? make_layer_after(g, weights, n, is_finish, e)
+                                              : make_layer(g, weights, n, is_finish, e)))
+        return false;
+    if (!is_finish)
+        go_on(s);
+    g->seconds += clock_seconds() - start;
     return true;
 }
 
@@ -193,26 +308,37 @@ bool guide_begin(void *context, const struct arch_model *m, struct err *e)
     struct guide *g = context;
     struct guide_state *s = xcalloc(1, sizeof *s);
     struct reference_options options = {.n_threads = g->n_threads, .log = g->log};
-    size_t n_max = (size_t)(g->n_tokens > 0 ? g->n_tokens : GUIDE_TOKENS), n_text = GUIDE_TEXT_TOKENS;
+    size_t n_max = (size_t)(g->n_tokens > 0 ? g->n_tokens : GUIDE_TOKENS), n_text;
+    bool is_self = g->calibration->from && strcmp(g->calibration->from, CALIBRATION_SELF) == 0;
     g->state = s;
-    s->layer = s->last_gram = -1;
-    if (!calibration_read(g->calibration, m->checkpoint, &s->ids, e) ||
-        !reference_open(&s->reference, m->checkpoint, &options, e) || !pool_new(&s->pool, g->n_threads, e))
+    s->replaced = replaced_new();
+    if (!reference_open(&s->reference, m->checkpoint, &options, e) || !pool_new(&s->pool, g->n_threads, e))
         return false;
-    if (s->ids.n > n_max)
-        s->ids.n = n_max;
+    n_text = is_self ? SELF_TEXT_TOKENS : GUIDE_TEXT_TOKENS;
     if (n_text > (size_t)s->reference->max_positions)
         n_text = (size_t)s->reference->max_positions;
+    g->calibration->n_text = (int64_t)n_text;
+    if (!calibration_read(g->calibration, m->checkpoint, &s->ids, e))
+        return false;
+    s->inputs.pool = s->pool;
+    s->inputs.bytes_max = g->memory ? g->memory : GUIDE_MEMORY;
+    if (s->ids.n > n_max)
+        s->ids.n = n_max;
     g->n_used = (int64_t)s->ids.n;
     make_key(g);
-    return reference_inputs_new(&s->inputs, s->reference, s->ids.p, s->ids.n, n_text, e);
+    return reference_inputs_new(&s->original, s->reference, s->ids.p, s->ids.n, n_text, e) &&
+           (g->method != QUANT_BEST ||
+            reference_inputs_new(&s->changed, s->reference, s->ids.p, s->ids.n, n_text, e));
 }
 
 void guide_say(const struct guide *g)
 {
-    log_info(g->log, "error feedback by %lld tokens: %d weights", (long long)g->n_used, g->n_guided);
+    log_info(g->log, "%s by %lld tokens: %d weights in %.1f s", quant_method_name(g->method),
+             (long long)g->n_used, g->n_guided, g->seconds);
     if (g->n_unguided > 0)
         log_warn(g->log, "%d weights whose inputs are not known got k-means", g->n_unguided);
+    if (g->n_thin > 0)
+        log_warn(g->log, "%d weights have inputs with too few tokens; nearest entries there", g->n_thin);
     if (g->n_used < GUIDE_TOKENS_FEW && g->n_guided > 0)
         log_warn(
             g->log,
@@ -226,10 +352,10 @@ void guide_close(struct guide *g)
     if (!s)
         return;
     forget_layer(s);
-    free(s->grams);
-    free(s->matrices);
-    free(s->last);
-    reference_inputs_free(s->inputs);
+    inputs_fini(&s->inputs);
+    replaced_free(s->replaced);
+    reference_inputs_free(s->original);
+    reference_inputs_free(s->changed);
     reference_close(s->reference);
     pool_free(s->pool);
     ids_free(&s->ids);

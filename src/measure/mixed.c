@@ -5,68 +5,22 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/half.h"
 #include "base/pool.h"
-#include "reference/reference.h"
+#include "measure/replaced.h"
 #include "tokenizer/tokenizer.h"
 
-#define CODES_AT_ONCE 1024
-
 /* ---- a quantized weight in memory ---- */
-
-/* The runs of one tensor, in its order. */
-struct tensor_runs {
-    const char *name;
-    const struct arch_run *runs;
-    size_t n;
-};
 
 struct stored {
     const struct quant_weight *weight;
     uint8_t *codes; /* packed */
     f16 *table;
-    struct arch_run *runs;
-    size_t n_runs;
-    struct tensor_runs *tensors;
-    size_t n_tensors;
 };
 
 static void stored_fini(struct stored *s)
 {
     mem_free(s->codes);
     mem_free(s->table);
-    free(s->runs);
-    free(s->tensors);
-}
-
-static int compare_runs(const void *a, const void *b)
-{
-    const struct arch_run *x = a, *y = b;
-    int order = x->tensor == y->tensor ? 0 : strcmp(x->tensor->name, y->tensor->name);
-    return order != 0 ? order : x->at < y->at ? -1 : x->at > y->at;
-}
-
-/* Where in the checkpoint the weight's numbers come from. */
-static bool find_runs(struct stored *s, struct err *e)
-{
-    const struct mil_value *source = s->weight->source;
-    size_t capacity = 0;
-    for (int64_t at = 0; at < source->n_elems;) {
-        s->runs = mem_grow(s->runs, s->n_runs, &capacity, sizeof *s->runs);
-        struct arch_run *run = &s->runs[s->n_runs++];
-        if (!arch_find_run(source->weight, at, source->n_elems - at, run))
-            return err_set(e, ERR_BUG, "%s: not made of a tensor's numbers", s->weight->name);
-        at += run->n;
-    }
-    qsort(s->runs, s->n_runs, sizeof *s->runs, compare_runs);
-    s->tensors = xcalloc(s->n_runs + 1, sizeof *s->tensors);
-    for (size_t i = 0; i < s->n_runs; i++) {
-        if (i == 0 || s->runs[i].tensor != s->runs[i - 1].tensor)
-            s->tensors[s->n_tensors++] =
-                (struct tensor_runs){.name = s->runs[i].tensor->name, .runs = &s->runs[i]};
-        s->tensors[s->n_tensors - 1].n++;
-    }
-    return true;
 }
 
 static bool put(struct quant_sink *sink, enum quant_output which, uint64_t at, const void *data, size_t n,
@@ -111,7 +65,7 @@ static bool stored_make(struct stored *s, const struct quant_weight *w, struct p
     *s = (struct stored){.weight = w};
     s->codes = mem_try_alloc(w->codes->bytes, e);
     s->table = s->codes ? mem_try_alloc(w->table->bytes, e) : NULL;
-    if (!s->table || !find_runs(s, e))
+    if (!s->table)
         return false;
     q.errors = xcalloc((size_t)n_threads, sizeof *q.errors);
     atomic_init(&q.next, 0);
@@ -124,65 +78,6 @@ static bool stored_make(struct stored *s, const struct quant_weight *w, struct p
     }
     free(q.errors);
     return ok || err_wrap(e, "%s", w->name);
-}
-
-/* ---- replacement ---- */
-
-/* The first run that ends behind this element. */
-static size_t first_run(const struct tensor_runs *t, int64_t at)
-{
-    size_t low = 0, high = t->n;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (t->runs[middle].at + t->runs[middle].n > at)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return low;
-}
-
-static int64_t find_tensor(void *context, const char *tensor, int64_t begin, int64_t n)
-{
-    const struct stored *s = context;
-    for (size_t i = 0; i < s->n_tensors; i++) {
-        const struct tensor_runs *t = &s->tensors[i];
-        if (strcmp(t->name, tensor) != 0)
-            continue;
-        size_t run = first_run(t, begin);
-        return run < t->n && t->runs[run].at < begin + n ? (int64_t)i : -1;
-    }
-    return -1;
-}
-
-/* Elements [begin, begin + n) of the weight, expanded and divided by the factor. */
-static void expand(const struct stored *s, int64_t begin, int64_t n, double factor, float *values)
-{
-    const struct quant_weight *w = s->weight;
-    uint8_t codes[CODES_AT_ONCE];
-    float inverse = (float)(1.0 / factor);
-    for (int64_t done = 0; done < n;) {
-        int64_t at = begin + done, row = at / w->columns, part = w->columns - at % w->columns;
-        part = part < n - done ? part : n - done;
-        part = part < CODES_AT_ONCE ? part : CODES_AT_ONCE;
-        const f16 *table = s->table + (row / w->spec.group << w->spec.bits);
-        quant_unpack(s->codes, at, part, w->spec.bits, codes);
-        for (int64_t i = 0; i < part; i++)
-            values[done + i] = f16_to_f32(table[codes[i]]) * inverse;
-        done += part;
-    }
-}
-
-static void replace(void *context, int64_t handle, int64_t begin, int64_t n, float *values)
-{
-    const struct stored *s = context;
-    const struct tensor_runs *t = &s->tensors[handle];
-    for (size_t i = first_run(t, begin); i < t->n && t->runs[i].at < begin + n; i++) {
-        const struct arch_run *run = &t->runs[i];
-        int64_t from = run->at > begin ? run->at : begin;
-        int64_t to = run->at + run->n < begin + n ? run->at + run->n : begin + n;
-        expand(s, run->begin + (from - run->at), to - from, run->factor, values + (from - begin));
-    }
 }
 
 /* ---- the measurement ---- */
@@ -277,17 +172,22 @@ static bool measure_width(struct measurement *x, const struct quant_weight *w, c
                           double *error, struct err *e)
 {
     struct stored s = {0};
-    struct reference_replacement replacement = {.context = &s, .find = find_tensor, .replace = replace};
+    struct replaced *replaced = replaced_new();
     const float *rows = NULL;
     progress_update(&x->progress, 0.5 * x->n_done++, w->name);
-    bool ok = stored_make(&s, w, x->pool, x->scratch, e) &&
-              reference_probe_replaced(x->probe, &replacement, &rows, e);
+    bool ok =
+        stored_make(&s, w, x->pool, x->scratch, e) && replaced_add(replaced, w, s.codes, true, s.table, e);
+    if (ok) {
+        struct reference_replacement replacement = replaced_numbers(replaced);
+        ok = reference_probe_replaced(x->probe, &replacement, &rows, e);
+    }
     if (ok) {
         *error = relative_error(expected, rows, (int64_t)x->ids.n, x->reference->hidden_size);
         if (!isfinite(*error))
             ok = err_set(e, ERR_FORMAT, "%s: its layer gives no finite numbers on the calibration text",
                          w->name);
     }
+    replaced_free(replaced);
     stored_fini(&s);
     return ok;
 }

@@ -8,37 +8,41 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/cpu.h"
-
-#define INLINE static inline __attribute__((always_inline))
+#include "quant/loops.h"
 
 #define DAMPING 0.01
 #define DAMPING_MAX 1e4
+#define DESCENT_DAMPING 1e-4 /* more of it biases the search */
 
 /* ---- products of inputs ---- */
 
 #define TILE 32
 #define GRAM_ROWS 128
 
-typedef float v8f __attribute__((vector_size(32)));
-
 struct gram {
     double *h;
-    const float *x;
-    float *packed; /* [n_tiles, rows, TILE]: columns beyond n are 0 */
+    const float *x, *y;
+    float *packed_x, *packed_y; /* [n_tiles, rows, TILE]: columns beyond n are 0; the same where y is x */
     int64_t rows, n, n_tiles;
 };
+
+static void pack_rows(const struct gram *g, const float *x, float *packed, int64_t tile)
+{
+    float *to = packed + tile * g->rows * TILE;
+    int64_t width = g->n - tile * TILE < TILE ? g->n - tile * TILE : TILE;
+    for (int64_t t = 0; t < g->rows; t++, to += TILE) {
+        memcpy(to, x + t * g->n + tile * TILE, (size_t)width * sizeof *to);
+        memset(to + width, 0, (size_t)(TILE - width) * sizeof *to);
+    }
+}
 
 static void pack_part(void *context, int i_thread, int n_threads)
 {
     const struct gram *g = context;
     for (int64_t tile = i_thread; tile < g->n_tiles; tile += n_threads) {
-        float *to = g->packed + tile * g->rows * TILE;
-        int64_t width = g->n - tile * TILE < TILE ? g->n - tile * TILE : TILE;
-        for (int64_t t = 0; t < g->rows; t++, to += TILE) {
-            memcpy(to, g->x + t * g->n + tile * TILE, (size_t)width * sizeof *to);
-            memset(to + width, 0, (size_t)(TILE - width) * sizeof *to);
-        }
+        pack_rows(g, g->x, g->packed_x, tile);
+        if (g->packed_y != g->packed_x)
+            pack_rows(g, g->y, g->packed_y, tile);
     }
 }
 
@@ -64,7 +68,7 @@ INLINE void sum_products(const float *a, const float *b, int64_t rows, float sum
 
 INLINE void gram_tiles(const struct gram *g, int64_t tile_i, int64_t tile_j)
 {
-    const float *a = g->packed + tile_i * g->rows * TILE, *b = g->packed + tile_j * g->rows * TILE;
+    const float *a = g->packed_x + tile_i * g->rows * TILE, *b = g->packed_y + tile_j * g->rows * TILE;
     float sums[4][16];
     for (int64_t i = 0; i < TILE; i += 4)
         for (int64_t j = 0; j < TILE; j += 16) {
@@ -79,8 +83,9 @@ INLINE void gram_tiles(const struct gram *g, int64_t tile_i, int64_t tile_j)
 
 INLINE void gram_body(const struct gram *g, int i_thread, int n_threads)
 {
+    bool is_symmetric = g->packed_x == g->packed_y;
     for (int64_t i = 0, pair = 0; i < g->n_tiles; i++)
-        for (int64_t j = i; j < g->n_tiles; j++, pair++)
+        for (int64_t j = is_symmetric ? i : 0; j < g->n_tiles; j++, pair++)
             if (pair % n_threads == i_thread)
                 gram_tiles(g, i, j);
 }
@@ -177,44 +182,27 @@ INLINE void inverse_body(const struct factor *f, int i_thread, int n_threads)
             inverse_columns(f, j0 > f->begin ? j0 : f->begin, j0 + COLUMNS < f->n ? j0 + COLUMNS : f->n);
 }
 
-/* ---- the loops for both instruction sets ---- */
+LOOPS(gram, struct gram)
+LOOPS(panel, struct factor)
+LOOPS(update, struct factor)
+LOOPS(inverse, struct factor)
 
-/* name_body, compiled for plain instructions and for AVX2, and run by whichever is in use. */
-#define LOOP_AS(name, type, suffix, attributes)                                                              \
-    attributes static void name##_##suffix(void *context, int i_thread, int n_threads)                       \
-    {                                                                                                        \
-        name##_body((const struct type *)context, i_thread, n_threads);                                      \
-    }
-#if defined(__x86_64__) && defined(__GNUC__)
-#define LOOP_FOR_AVX2(name, type) LOOP_AS(name, type, avx2, __attribute__((target("avx2"))))
-#define LOOP_IN_USE(name) (cpu_level_in_use() >= CPU_AVX2 ? name##_avx2 : name##_plain)
-#else
-#define LOOP_FOR_AVX2(name, type)
-#define LOOP_IN_USE(name) name##_plain
-#endif
-#define LOOPS(name, type)                                                                                    \
-    LOOP_AS(name, type, plain, )                                                                             \
-    LOOP_FOR_AVX2(name, type)                                                                                \
-    static void name##_run(struct pool *pool, struct type *context)                                          \
-    {                                                                                                        \
-        pool_run(pool, LOOP_IN_USE(name), context);                                                          \
-    }
-LOOPS(gram, gram)
-LOOPS(panel, factor)
-LOOPS(update, factor)
-LOOPS(inverse, factor)
-
-void quant_gram_add(double *h, const float *x, int64_t rows, int64_t n, struct pool *pool)
+void quant_gram_add(double *h, const float *x, const float *y, int64_t rows, int64_t n, struct pool *pool)
 {
     struct gram g = {.h = h, .n = n, .n_tiles = (n + TILE - 1) / TILE};
-    g.packed = xmalloc((size_t)(g.n_tiles * TILE * GRAM_ROWS) * sizeof *g.packed);
+    size_t packed = (size_t)(g.n_tiles * TILE * GRAM_ROWS) * sizeof *g.packed_x;
+    g.packed_x = xmalloc(packed);
+    g.packed_y = y == x ? g.packed_x : xmalloc(packed);
     for (int64_t done = 0; done < rows; done += g.rows) {
         g.x = x + done * n;
+        g.y = y + done * n;
         g.rows = rows - done < GRAM_ROWS ? rows - done : GRAM_ROWS;
         pool_run(pool, pack_part, &g);
         gram_run(pool, &g);
     }
-    free(g.packed);
+    if (y != x)
+        free(g.packed_y);
+    free(g.packed_x);
 }
 
 /* a = R R^T with R upper triangular, in place, block after block from the end. False: not positive. */
@@ -288,8 +276,52 @@ static void arrange(double *a, const double *h, const struct quant_guide *g, dou
         }
 }
 
-static bool make_feedback(struct quant_guide *g, const double *h, double mean, struct pool *pool,
-                          struct err *e)
+/* What outputs as with other inputs ask of a row: shift = cross times the inverse of H, both by the mean; the factor f of the
+ * inverse is in the guide's order. */
+static bool make_shift(struct quant_guide *g, const struct factor *f, const double *cross, double mean,
+                       struct pool *pool, struct err *e)
+{
+    int64_t n = g->n;
+    bool ok = false;
+    double *sum = mem_try_alloc((size_t)(n * n) * sizeof *sum, e);
+    float *u = sum ? mem_try_alloc((size_t)(n * n) * sizeof *u, e) : NULL;
+    g->shift = u ? mem_try_alloc((size_t)(n * n) * sizeof *g->shift, e) : NULL;
+    if (!g->shift)
+        goto done;
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < n; j++)
+            u[i * n + j] = j < i ? 0.0f : (float)f->a[i * n + j];
+    memset(sum, 0, (size_t)(n * n) * sizeof *sum);
+    quant_gram_add(sum, u, u, n, n, pool);
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = i; j < n; j++) {
+            int64_t p = g->order[i], q = g->order[j];
+            u[p * n + q] = u[q * n + p] = (float)sum[i * n + j];
+        }
+    float *by_mean = (float *)sum;
+    for (int64_t i = 0; i < n * n; i++)
+        by_mean[i] = (float)(cross[i] / mean);
+    memset(g->shift, 0, (size_t)(n * n) * sizeof *g->shift);
+    quant_products_add(g->shift, by_mean, n, u, n, pool);
+    ok = true;
+done:
+    mem_free(sum);
+    mem_free(u);
+    return ok;
+}
+
+static bool make_h(struct quant_guide *g, const double *h, double mean, struct err *e)
+{
+    int64_t n = g->n;
+    g->h = mem_try_alloc((size_t)(n * n) * sizeof *g->h, e);
+    for (int64_t i = 0; g->h && i < n; i++)
+        for (int64_t j = i; j < n; j++)
+            g->h[i * n + j] = g->h[j * n + i] = (float)(h[i * n + j] / mean + (i == j ? DESCENT_DAMPING : 0));
+    return g->h;
+}
+
+static bool make_feedback(struct quant_guide *g, const double *h, const double *cross, double mean,
+                          struct pool *pool, struct err *e)
 {
     int64_t n = g->n;
     struct factor f = {.n = n};
@@ -313,7 +345,7 @@ static bool make_feedback(struct quant_guide *g, const double *h, double mean, s
     for (int64_t j = 0; j < n; j++)
         for (int64_t k = j + 1; k < n; k++)
             g->feedback[j * n + k] = (float)(f.a[j * n + k] / f.a[j * n + j]);
-    ok = true;
+    ok = !cross || make_shift(g, &f, cross, mean, pool, e);
 done:
     mem_free(f.a);
     mem_free(f.rows);
@@ -321,7 +353,25 @@ done:
     return ok;
 }
 
-bool quant_guide_make(struct quant_guide **out, double *h, int64_t n, struct pool *pool, struct err *e)
+/* mean: of the diagonal */
+static bool fill_guide(struct quant_guide *g, const double *h, const double *cross, double mean,
+                       bool does_descend, struct pool *pool, struct err *e)
+{
+    int64_t n = g->n;
+    g->mean_square = xmalloc((size_t)n * sizeof *g->mean_square);
+    for (int64_t i = 0; i < n; i++) {
+        double relative = h[i * n + i] / mean;
+        g->mean_square[i] = (float)(relative > 1e-6 ? relative : 1e-6);
+    }
+    g->order = xmalloc((size_t)n * sizeof *g->order);
+    choose_order(g, h);
+    g->feedback = mem_try_alloc((size_t)(n * n) * sizeof *g->feedback, e);
+    return g->feedback && make_feedback(g, h, cross, mean, pool, e) &&
+           (!does_descend || make_h(g, h, mean, e));
+}
+
+bool quant_guide_make(struct quant_guide **out, const double *h, const double *cross, int64_t n,
+                      bool does_descend, struct pool *pool, struct err *e)
 {
     struct quant_guide *g = xcalloc(1, sizeof *g);
     double trace = 0;
@@ -331,16 +381,7 @@ bool quant_guide_make(struct quant_guide **out, double *h, int64_t n, struct poo
     for (int64_t i = 0; i < n; i++)
         trace += h[i * n + i];
     if (trace > 0 && isfinite(trace)) {
-        double mean = trace / (double)n;
-        g->mean_square = xmalloc((size_t)n * sizeof *g->mean_square);
-        g->order = xmalloc((size_t)n * sizeof *g->order);
-        g->feedback = mem_try_alloc((size_t)(n * n) * sizeof *g->feedback, e);
-        for (int64_t i = 0; i < n; i++) {
-            double relative = h[i * n + i] / mean;
-            g->mean_square[i] = (float)(relative > 1e-6 ? relative : 1e-6);
-        }
-        choose_order(g, h);
-        ok = g->feedback && make_feedback(g, h, mean, pool, e);
+        ok = fill_guide(g, h, cross, trace / (double)n, does_descend, pool, e);
         if (ok) {
             *out = g;
             g = NULL;
@@ -357,5 +398,7 @@ void quant_guide_free(struct quant_guide *g)
     free(g->mean_square);
     free(g->order);
     mem_free(g->feedback);
+    mem_free(g->h);
+    mem_free(g->shift);
     free(g);
 }

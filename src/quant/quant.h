@@ -14,11 +14,17 @@
 
 enum quant_kind { QUANT_NONE, QUANT_LUT, QUANT_INT8, QUANT_INT4 };
 
+/* How tables and entries are found: rows of a table in spec.c. */
 enum quant_method {
-    QUANT_KMEANS, /* within 0.1 % of the smallest squared error */
-    QUANT_EXACT,  /* the smallest squared error */
-    QUANT_FEEDBACK /* k-means by the inputs' mean squares, entries by error feedback (guide.h); without a guide k-means */
+    QUANT_KMEANS,     /* within 0.1 % of the smallest squared error */
+    QUANT_EXACT,      /* the smallest squared error */
+    QUANT_ACTIVATION, /* k-means by the inputs' mean squares */
+    QUANT_FEEDBACK,   /* the same tables, entries by error feedback (guide.h) */
+    QUANT_BEST,       /* then least-squares tables and coordinate descent, layer after layer (guided.c) */
+    QUANT_METHODS
 };
+/* What a method has to know beside the weights; a weight of which that is not known gets k-means. */
+enum quant_needs { QUANT_NEEDS_NOTHING, QUANT_NEEDS_INPUTS };
 
 struct quant_spec {
     enum quant_kind kind;
@@ -33,6 +39,10 @@ struct quant_spec {
 bool quant_parse_lut(struct quant_spec *out, const char *name, const char *text, struct err *e) MUST_CHECK;
 bool quant_parse_linear(struct quant_spec *out, const char *name, const char *text, struct err *e) MUST_CHECK;
 const char *quant_method_name(enum quant_method m);
+enum quant_needs quant_method_needs(enum quant_method m);
+bool quant_method_find(const char *name, enum quant_method *out);
+/* "kmeans, exact or feedback": all of them, heap */
+char *quant_method_list(void);
 /* "LUT4, 8 channels a table", for people. */
 void quant_describe(char dst[64], const struct quant_spec *s);
 /* The largest divisor of n that is not above wish (n for wish 0): ios18 tables and scales lie on a regular
@@ -103,8 +113,7 @@ struct quant_weight {
     struct quant_spec spec;          /* as it is carried out: group and block divide their axes, 0 is gone */
     int64_t rows, columns;
     const float *importance; /* [columns] or NULL; set before the first unit runs */
-    /* QUANT_FEEDBACK: of the inputs, or NULL; set like importance, which is its mean squares then */
-    const struct quant_guide *guide;
+    struct quant_made *made; /* what units hand on, made before the first one runs; NULL: they make it */
     int64_t rows_per_unit, n_units;
 };
 
@@ -115,10 +124,6 @@ struct quant_sink {
                 struct err *e);
     void *ctx;
 };
-/* Entries for rows [n_rows, guide->n] by error feedback, codes [n_rows, n]. Row r takes the table (first_row + r) / group of tables
- * [.., 1 << bits], which ascend. stats is added to. */
-void quant_feedback(const struct quant_guide *guide, const f16 *rows, int64_t n_rows, int64_t first_row,
-                    int64_t group, const f16 *tables, int bits, uint8_t *codes, struct quant_stats *stats);
 /* Runs one unit; stats is added to. */
 bool quant_weight_run(const struct quant_weight *w, int64_t unit, struct quant_scratch *s,
                       struct quant_sink *sink, struct quant_stats *stats, struct err *e) MUST_CHECK;
@@ -134,6 +139,30 @@ bool quant_apply(struct mil_model *m, const struct quant_spec *spec, const struc
                  unsigned which, struct quant_weight ***out, int *n, struct err *e) MUST_CHECK;
 /* The quant_weight that makes this value's bytes (its codes or its table), or NULL. */
 const struct quant_weight *quant_weight_of(const struct mil_value *v);
+
+/* ---- palettes by what is known of the inputs (guided.c) ---- */
+
+/* A whole palette in memory. */
+struct quant_made {
+    uint8_t *codes; /* [rows, columns] */
+    f16 *tables;    /* [rows / group, 1 << bits] */
+};
+/* Room for it: w->made. NULL: ERR_NOMEM. It may live longer than the weight. */
+struct quant_made *quant_made_new(struct quant_weight *w, struct err *e) MUST_CHECK;
+void quant_made_free(struct quant_made *m); /* accepts NULL */
+/* Rows from `row` on, whole groups: tables by k-means with the columns' importance [columns], which may be NULL, and nearest
+ * entries. */
+bool quant_make_nearest(struct quant_weight *w, int64_t row, int64_t n_rows, const float *importance,
+                        struct pool *pool, struct err *e) MUST_CHECK;
+/* Columns of rows, whole groups, that are multiplied with one input. */
+struct quant_piece {
+    int64_t row, n_rows, column, n_columns;
+    const struct quant_guide *guide;
+};
+/* After quant_make_nearest: entries by error feedback; tables and entries by least squares and descent when the guide is for
+ * that and the piece has all columns. The same for any number of threads and any instruction set. */
+bool quant_make_piece(struct quant_weight *w, const struct quant_piece *at, struct pool *pool,
+                      struct err *e) MUST_CHECK;
 
 /* ---- mixed widths ---- */
 

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/buf.h"
 #include "quant/quant.h"
 
 #define GROUP_MAX ((int64_t)1 << 31)
@@ -9,11 +10,44 @@
 #define DEFAULT_GROUP 8
 #define DEFAULT_BLOCK 32
 
+static const struct {
+    const char *name;
+    enum quant_needs needs;
+} methods[QUANT_METHODS] = {[QUANT_KMEANS] = {"kmeans", QUANT_NEEDS_NOTHING},
+                            [QUANT_EXACT] = {"exact", QUANT_NEEDS_NOTHING},
+                            [QUANT_ACTIVATION] = {"activation", QUANT_NEEDS_INPUTS},
+                            [QUANT_FEEDBACK] = {"feedback", QUANT_NEEDS_INPUTS},
+                            [QUANT_BEST] = {"best", QUANT_NEEDS_INPUTS}};
+
 const char *quant_method_name(enum quant_method m)
 {
-    static const char *const names[] = {
-        [QUANT_KMEANS] = "kmeans", [QUANT_EXACT] = "exact", [QUANT_FEEDBACK] = "feedback"};
-    return names[m];
+    return methods[m].name;
+}
+
+enum quant_needs quant_method_needs(enum quant_method m)
+{
+    return methods[m].needs;
+}
+
+bool quant_method_find(const char *name, enum quant_method *out)
+{
+    for (int i = 0; i < QUANT_METHODS; i++) {
+        if (strcmp(methods[i].name, name) != 0)
+            continue;
+        *out = (enum quant_method)i;
+        return true;
+    }
+    return false;
+}
+
+char *quant_method_list(void)
+{
+    struct buf b;
+    size_t n;
+    buf_init(&b, 1024);
+    for (int i = 0; i < QUANT_METHODS; i++)
+        buf_printf(&b, "%s%s", i == 0 ? "" : i == QUANT_METHODS - 1 ? " or " : ", ", methods[i].name);
+    return buf_take(&b, &n);
 }
 
 /* A whole decimal number up to the end of the text. */

@@ -2,14 +2,13 @@
  *
  * Values are held a window at a time (4 MB), however large a group is: a group that does not fit is read
  * twice, once to count and once to look codes up. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "quant/quant.h"
 
 #define WINDOW_VALUES ((int64_t)2 << 20)
 #define CODES_MAX 65536 /* a multiple of 8, so that what is put has whole bytes */
-/* Rows that go through error feedback together. */
-#define FEEDBACK_ROWS 64
 /* Work of a unit, in values: some milliseconds. */
 #define UNIT_VALUES ((int64_t)256 << 10)
 
@@ -123,40 +122,33 @@ static bool lut_group(struct run *r, int64_t begin, int64_t end, int64_t unit_en
     return true;
 }
 
-/* All groups of a unit by error feedback: tables first, then the rows, several groups at a time, which read the guide
- * together. */
-static bool feedback_groups(struct run *r, int64_t first, int64_t last)
+/* Rows [first, last) of what was made before. */
+static bool made_rows(struct run *r, int64_t first, int64_t last)
 {
     const struct quant_weight *w = r->w;
-    struct quant_stats of_nearest = {0};
-    int64_t columns = w->columns, unit_end = last * columns, n_rows = WINDOW_VALUES / columns;
-    n_rows = n_rows < 1 ? 1 : n_rows < FEEDBACK_ROWS ? n_rows : FEEDBACK_ROWS;
-    for (int64_t row = first; row < last; row += w->spec.group) {
-        quant_collect_begin(r->scratch);
-        if (!for_values(r, row * columns, (row + w->spec.group) * columns, unit_end, collect_step, NULL) ||
-            !quant_cluster(r->scratch, r->bits, QUANT_KMEANS, r->table + r->n_table, &of_nearest, r->e))
+    const f16 *tables = w->made->tables + (first / w->spec.group << r->bits);
+    int64_t begin = first * w->columns, end = last * w->columns;
+    r->n_table = (last - first) / w->spec.group << r->bits;
+    memcpy(r->table, tables, (size_t)r->n_table * sizeof *tables);
+    for (int64_t piece; begin < end; begin += piece) {
+        int64_t stop = end;
+        const f16 *values = load_values(r, begin, &stop, end);
+        piece = stop - begin;
+        uint8_t *room = values ? codes_room(r, &piece) : NULL;
+        if (!room)
             return false;
-        r->n_table += (int64_t)1 << r->bits;
-    }
-    uint8_t *codes = xmalloc((size_t)(n_rows * columns));
-    bool ok = true;
-    for (int64_t row = first; row < last && ok; row += n_rows) {
-        int64_t n = last - row < n_rows ? last - row : n_rows, end = (row + n) * columns;
-        const f16 *values = load_values(r, row * columns, &end, unit_end);
-        ok = values != NULL;
-        if (ok)
-            quant_feedback(w->guide, values, n, row - first, w->spec.group, r->table, r->bits, codes,
-                           r->stats);
-        for (int64_t i = 0, piece; i < n * columns && ok; i += piece) {
-            piece = n * columns - i;
-            uint8_t *room = codes_room(r, &piece);
-            ok = room != NULL;
-            if (ok)
-                memcpy(room, codes + i, (size_t)piece);
+        memcpy(room, w->made->codes + begin, (size_t)piece);
+        for (int64_t i = 0; i < piece; i++) {
+            const f16 *table = w->made->tables + ((begin + i) / w->columns / w->spec.group << r->bits);
+            double value = (double)f16_to_f32(values[i]);
+            double error = fabs((double)f16_to_f32(table[room[i]]) - value);
+            r->stats->error += error * error;
+            r->stats->energy += value * value;
+            r->stats->largest = error > r->stats->largest ? error : r->stats->largest;
         }
+        r->stats->n += piece;
     }
-    free(codes);
-    return ok;
+    return true;
 }
 
 struct largest {
@@ -253,10 +245,9 @@ static bool run_groups(struct run *r, int64_t unit)
     int64_t first = unit * w->rows_per_unit, last = first + w->rows_per_unit;
     last = last < w->rows ? last : w->rows;
     int64_t group = w->spec.kind == QUANT_INT4 ? 1 : w->spec.group;
-    bool is_guided = w->spec.kind == QUANT_LUT && w->spec.method == QUANT_FEEDBACK && w->guide;
-    if (is_guided && !feedback_groups(r, first, last))
+    if (w->made && !made_rows(r, first, last))
         return false;
-    for (int64_t row = first; row < last && !is_guided; row += group) {
+    for (int64_t row = first; row < last && !w->made; row += group) {
         int64_t begin = row * w->columns, end = (row + group) * w->columns, unit_end = last * w->columns;
         bool ok = w->spec.kind == QUANT_LUT    ? lut_group(r, begin, end, unit_end)
                   : w->spec.kind == QUANT_INT8 ? int8_group(r, begin, end, unit_end)

@@ -179,7 +179,9 @@ void reference_experts_run(struct reference_session *s, const struct config_expe
         if (n_picked == 0)
             continue;
         reference_pick(s, h, w->rows, n_picked, width, w->picked);
+        s->input.expert = i + 1;
         reference_gated_run(s, &x->each[i], w, w->picked, n_picked, w->result);
+        s->input.expert = 0;
         reference_add_picked(s, &(struct reference_picked){.from = w->result,
                                                            .weight = w->weight + i,
                                                            .rows = w->rows,

@@ -8,7 +8,7 @@ struct reference_inputs {
     struct reference *reference;
     int32_t *tokens; /* [n] */
     int64_t n, n_text, layer;
-    float *stream; /* [n, hidden_size]: before the next layer */
+    float *stream, *next; /* [n, hidden_size]: before the next layer, and what it left when it was run last */
     struct reference_session **sessions;
     int n_sessions; /* 1, or one for each text */
 };
@@ -50,7 +50,8 @@ bool reference_inputs_new(struct reference_inputs **out, struct reference *r, co
     memcpy(p->tokens, tokens, n * sizeof *p->tokens);
     p->n_sessions = r->parts->family->shares_layers ? (int)text_count(p) : 1;
     p->sessions = xcalloc((size_t)p->n_sessions, sizeof(struct reference_session *));
-    if (!reference_alloc(&p->stream, p->n, r->hidden_size, 1, e))
+    if (!reference_alloc(&p->stream, p->n, r->hidden_size, 1, e) ||
+        !reference_alloc(&p->next, p->n, r->hidden_size, 1, e))
         goto done;
     for (int i = 0; i < p->n_sessions; i++)
         if (!reference_session_make(&p->sessions[i], r, p->n_text, p->n_text, e))
@@ -78,32 +79,73 @@ void reference_inputs_free(struct reference_inputs *p)
     free(p->sessions);
     free(p->tokens);
     mem_free(p->stream);
+    mem_free(p->next);
     free(p);
 }
 
-bool reference_inputs_next(struct reference_inputs *p, reference_input_fn show, void *context, struct err *e)
+/* The session, before a layer of text i. */
+static struct reference_session *begin_text(struct reference_inputs *p, int64_t i)
+{
+    const struct reference *r = p->reference;
+    struct reference_session *s = session_of(p, i);
+    int64_t n = text_length(p, i);
+    r->parts->family->embed(s, p->tokens + i * p->n_text, n); /* what depends on tokens and positions */
+    memcpy(s->stream, p->stream + i * p->n_text * r->hidden_size,
+           (size_t)(n * r->hidden_size) * sizeof *s->stream);
+    s->input = (struct reference_input){.text = i};
+    return s;
+}
+
+bool reference_inputs_run(struct reference_inputs *p, const struct reference_replacement *replacement,
+                          reference_input_fn show, void *context, struct err *e)
 {
     const struct reference *r = p->reference;
     const struct reference_family *family = r->parts->family;
     if (p->layer >= r->n_layers)
         return err_set(e, ERR_BUG, "inputs of %lld layers were asked for, and more", (long long)r->n_layers);
     for (int64_t i = 0; i < text_count(p); i++) {
-        struct reference_session *s = session_of(p, i);
-        int64_t n = text_length(p, i);
-        float *stream = p->stream + i * p->n_text * r->hidden_size;
-        size_t bytes = (size_t)(n * r->hidden_size) * sizeof *stream;
         if (log_cancelled(r->parts->log, e))
             return false;
-        family->embed(s, p->tokens + i * p->n_text, n); /* what depends on tokens and positions */
-        memcpy(s->stream, stream, bytes);
+        struct reference_session *s = begin_text(p, i);
+        int64_t n = text_length(p, i);
         if (family->layer_reset)
             family->layer_reset(s, p->layer);
         s->show_input = show;
         s->show_context = context;
+        s->replacement = replacement;
         family->layer(s, p->layer, n);
         s->show_input = NULL;
-        memcpy(stream, s->stream, bytes);
+        s->replacement = NULL;
+        s->is_stopped = false;
+        memcpy(p->next + i * p->n_text * r->hidden_size, s->stream,
+               (size_t)(n * r->hidden_size) * sizeof *s->stream);
     }
+    return true;
+}
+
+void reference_inputs_go_on(struct reference_inputs *p)
+{
+    float *stream = p->stream;
+    p->stream = p->next;
+    p->next = stream;
     p->layer++;
+}
+
+bool reference_inputs_finish(struct reference_inputs *p, reference_input_fn show, void *context,
+                             struct err *e)
+{
+    const struct reference *r = p->reference;
+    const struct st_tensor *head = r->parts->ends.head;
+    for (int64_t i = 0; i < text_count(p); i++) {
+        if (log_cancelled(r->parts->log, e))
+            return false;
+        struct reference_session *s = begin_text(p, i);
+        r->parts->family->finish(s, text_length(p, i));
+        s->show_input = show;
+        s->show_context = context;
+        reference_show_input(s, head, s->hidden, text_length(p, i));
+        s->show_input = NULL;
+        s->is_stopped = false;
+    }
     return true;
 }

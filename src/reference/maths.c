@@ -42,6 +42,66 @@ static PLAIN_LOOPS void add_scaled(float *y, float a, const float *x, int64_t n)
         y[i] += a * x[i];
 }
 
+typedef float v8f __attribute__((vector_size(32)));
+
+static inline __attribute__((always_inline)) void add_products(v8f *low, v8f *high, const float *a, v8f x0,
+                                                               v8f x1)
+{
+    v8f a0, a1;
+    memcpy(&a0, a, sizeof a0);
+    memcpy(&a1, a + 8, sizeof a1);
+    *low += a0 * x0;
+    *high += a1 * x1;
+}
+
+/* Four rows share what is loaded of b; each sum as in dot_body. */
+static inline __attribute__((always_inline)) void dots_body(const float *a, const float *b, int64_t n,
+                                                            float *out)
+{
+    v8f sums[REFERENCE_DOTS][2] = {{{0}}}, b0, b1;
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        memcpy(&b0, b + i, sizeof b0);
+        memcpy(&b1, b + i + 8, sizeof b1);
+        add_products(&sums[0][0], &sums[0][1], a + i, b0, b1);
+        add_products(&sums[1][0], &sums[1][1], a + n + i, b0, b1);
+        add_products(&sums[2][0], &sums[2][1], a + 2 * n + i, b0, b1);
+        add_products(&sums[3][0], &sums[3][1], a + 3 * n + i, b0, b1);
+    }
+    for (int r = 0; r < REFERENCE_DOTS; r++) {
+        float lanes[LANES];
+        memcpy(lanes, sums[r], sizeof lanes);
+        for (int k = 0; i + k < n; k++)
+            lanes[k] += a[r * n + i + k] * b[i + k];
+        for (int width = LANES / 2; width > 0; width /= 2)
+            for (int k = 0; k < width; k++)
+                lanes[k] += lanes[k + width];
+        out[r] = lanes[0];
+    }
+}
+
+#if defined(__x86_64__) && defined(__GNUC__)
+__attribute__((target("avx2"))) static void dots_avx2(const float *a, const float *b, int64_t n, float *out)
+{
+    dots_body(a, b, n, out);
+}
+#endif
+
+static void dots_plain(const float *a, const float *b, int64_t n, float *out)
+{
+    dots_body(a, b, n, out);
+}
+
+reference_dots_fn reference_dots_for(enum cpu_level level)
+{
+#if defined(__x86_64__) && defined(__GNUC__)
+    if (level >= CPU_AVX2)
+        return dots_avx2;
+#endif
+    (void)level;
+    return dots_plain;
+}
+
 reference_dot_fn reference_dot_for(enum cpu_level level)
 {
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -55,6 +115,7 @@ reference_dot_fn reference_dot_for(enum cpu_level level)
 struct linear {
     const struct st_tensor *weight, *whole; /* the weight may be a view of a tensor that packs several */
     reference_dot_fn dot;
+    reference_dots_fn dots;
     const float *bias, *x;
     float *y, *rows;
     int64_t n, n_rows;                               /* rows of x, and of the weight that are taken */
@@ -76,10 +137,17 @@ static void linear_part(void *context, int i_thread, int n_threads)
                                     rows);
         range_read(rows, (size_t)(n * columns) * sizeof *rows);
         range_read(l->x, (size_t)(l->n * columns) * sizeof *l->x);
-        for (int64_t t = 0; t < l->n; t++)
+        for (int64_t t = 0; t < l->n; t++) {
+            const float *x = l->x + t * columns;
+            float out[REFERENCE_ROWS];
+            int64_t done = 0;
+            for (; done + REFERENCE_DOTS <= n; done += REFERENCE_DOTS)
+                l->dots(rows + done * columns, x, columns, out + done);
+            for (; done < n; done++)
+                out[done] = l->dot(rows + done * columns, x, columns);
             for (int64_t i = 0; i < n; i++)
-                l->y[t * n_rows + row + i] = l->dot(rows + i * columns, l->x + t * columns, columns) +
-                                             (l->bias ? l->bias[row + i] : 0.0f);
+                l->y[t * n_rows + row + i] = out[i] + (l->bias ? l->bias[row + i] : 0.0f);
+        }
     }
 }
 
@@ -89,6 +157,7 @@ void reference_linear(struct reference_session *s, const struct st_tensor *weigh
     struct linear l = {.weight = weight,
                        .whole = weight,
                        .dot = s->reference->parts->dot,
+                       .dots = s->reference->parts->dots,
                        .bias = bias,
                        .x = x,
                        .y = y,
@@ -103,6 +172,10 @@ void reference_linear(struct reference_session *s, const struct st_tensor *weigh
     }
     if (s->show_input)
         reference_show_input(s, weight, x, n);
+    if (s->is_stopped) {
+        memset(y, 0, (size_t)(n * weight->shape[0]) * sizeof *y);
+        return;
+    }
     if (s->tape)
         reference_record_linear(s, weight, l.whole, l.first, x, n, y);
     if (s->recall && !l.replacement && reference_recall_find(s->recall, weight, x, n, y))
@@ -117,6 +190,7 @@ void reference_linear_rows(struct reference_session *s, const struct st_tensor *
 {
     struct linear l = {.weight = weight,
                        .dot = s->reference->parts->dot,
+                       .dots = s->reference->parts->dots,
                        .x = x,
                        .y = y,
                        .rows = s->rows,

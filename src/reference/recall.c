@@ -63,10 +63,20 @@ void reference_recall_keep(struct reference_recall *k, const struct st_tensor *w
 
 /* ---- who looks ---- */
 
-void reference_show_input(const struct reference_session *s, const struct st_tensor *weight, const float *x,
+void reference_show_input(struct reference_session *s, const struct st_tensor *weight, const float *x,
                           int64_t n)
 {
     const struct st_tensor *whole = safetensors_find(s->reference->parts->tensors, weight->name);
-    if (weight->rank == 2 && whole && whole->n_elems == weight->n_elems)
-        s->show_input(s->show_context, weight->name, x, n, weight->shape[1]);
+    struct reference_input *in = &s->input;
+    bool is_whole = whole && whole->n_elems == weight->n_elems;
+    /* Only plain numbers are seen as parts of a tensor. */
+    if (s->is_stopped || !whole || weight->rank != 2 || (!is_whole && weight->packed))
+        return;
+    in->tensor = weight->name;
+    in->first = is_whole ? 0 : (weight->data - whole->data) / (int64_t)st_dtype_bytes(weight->dtype);
+    in->rows = weight->shape[0];
+    in->columns = weight->shape[1];
+    in->x = x;
+    in->n = n;
+    s->is_stopped = !s->show_input(s->show_context, in);
 }

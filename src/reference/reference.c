@@ -50,6 +50,7 @@ bool reference_open(struct reference **out, const char *checkpoint, const struct
     p->arena = arena;
     p->log = options->log;
     p->dot = reference_dot_for(cpu_level_in_use());
+    p->dots = reference_dots_for(cpu_level_in_use());
     p->fp16_constants = options->fp16_constants;
     r->checkpoint = arena_strdup(arena, checkpoint);
     if (!checkpoint_source_open(&p->source, checkpoint, options->config_overrides, e))

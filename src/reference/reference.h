@@ -108,18 +108,30 @@ bool reference_probe_replaced(struct reference_probe *p, const struct reference_
 /* Runs a checkpoint layer by layer over texts and shows what its matrices are multiplied with. */
 struct reference_inputs;
 /* tokens [n] are cut into texts of n_text tokens, each of which begins at position 0 and sees nothing of the others. Memory:
- * the residual stream of all tokens, and what a session of n_text positions remembers (one for each text where layers read
+ * twice the residual stream of all tokens, and what a session of n_text positions remembers (one for each text where layers read
  * what others have remembered). ERR_USAGE for a token beyond the vocabulary. */
 bool reference_inputs_new(struct reference_inputs **out, struct reference *r, const int32_t *tokens, size_t n,
                           size_t n_text, struct err *e) MUST_CHECK;
 void reference_inputs_free(struct reference_inputs *p); /* accepts NULL */
-/* A product of the layer: x [n, columns] with the transposed matrix of this name in the checkpoint. */
-typedef void (*reference_input_fn)(void *context, const char *tensor, const float *x, int64_t n,
-                                   int64_t columns);
-/* The next layer, from layer 0 on, text after text: show is called for every product with a whole matrix of the checkpoint, in
- * their order. show NULL: nobody looks. Beyond the last layer: ERR_BUG. */
-bool reference_inputs_next(struct reference_inputs *p, reference_input_fn show, void *context,
-                           struct err *e) MUST_CHECK;
+/* A product: x [n, columns] with the transposed matrix of rows `first / columns` .. of this tensor of the checkpoint. */
+struct reference_input {
+    const char *tensor;
+    int64_t first, rows, columns; /* first: element of the tensor */
+    const float *x;
+    int64_t n, text, expert; /* expert: 0, or from 1 on the one that has been given n tokens of the text */
+};
+/* false: nothing of this text is of interest any more; what follows in the layer is not computed. */
+typedef bool (*reference_input_fn)(void *context, const struct reference_input *in);
+/* The next layer, from layer 0 on, text after text, with replaced numbers (NULL: none): show is called for every product with a
+ * matrix whose numbers stand together in a tensor, in their order. show NULL: nobody looks. As often as wanted; the last time
+ * before reference_inputs_go_on nobody may have stopped it. Beyond the last layer: ERR_BUG. */
+bool reference_inputs_run(struct reference_inputs *p, const struct reference_replacement *replacement,
+                          reference_input_fn show, void *context, struct err *e) MUST_CHECK;
+/* What the layer left the last time is what the next one gets. */
+void reference_inputs_go_on(struct reference_inputs *p);
+/* After the last layer: shows what the head is multiplied with. */
+bool reference_inputs_finish(struct reference_inputs *p, reference_input_fn show, void *context,
+                             struct err *e) MUST_CHECK;
 
 /* ---- gradients (gradients.c) ---- */
 

@@ -42,6 +42,8 @@ struct reference_family {
 #undef REFERENCE_DECODER
 
 typedef float (*reference_dot_fn)(const float *a, const float *b, int64_t n);
+/* out [REFERENCE_DOTS]: the same of each of the rows a [REFERENCE_DOTS, n] */
+typedef void (*reference_dots_fn)(const float *a, const float *b, int64_t n, float *out);
 
 struct reference_parts {
     struct arena *arena;
@@ -53,6 +55,7 @@ struct reference_parts {
     struct checkpoint_names *names; /* of the tensors */
     struct pool *pool;
     reference_dot_fn dot; /* of the instruction set in use */
+    reference_dots_fn dots;
     struct log *log;
     const struct reference_family *family;
     struct decoder_ends ends;
@@ -90,7 +93,9 @@ struct reference_session {
     void *show_context;
     struct reference_tape *tape;     /* that primitives write down in; NULL: none does */
     struct reference_tape *own_tape; /* of a session for gradients; NULL: there is none */
-    void *own;                       /* the family's */
+    struct reference_input input; /* of the text, for those who look */
+    bool is_stopped;              /* nobody needs what products give: zeros do */
+    void *own;                    /* the family's */
 };
 /* batch: the most tokens of one call */
 bool reference_session_make(struct reference_session **out, struct reference *r, int64_t n_positions,
@@ -209,7 +214,8 @@ void reference_rope_turn_heads(struct reference_session *s, float *rows, int64_t
  * Functions that get a session are primitives: a tape writes them down, and each has a backward (backward.c and its like). What
  * they write lies in memory of the session. */
 
-#define REFERENCE_ROWS 4
+#define REFERENCE_ROWS 16 /* of a weight, as float32 in a cache while all tokens go by */
+#define REFERENCE_DOTS 4
 
 /* y [n, rows] = x [n, columns] times the transposed weight [rows, columns], plus bias [rows] (may be NULL).
  */
@@ -221,8 +227,8 @@ void reference_linear_rows(struct reference_session *s, const struct st_tensor *
 
 /* ---- who looks (recall.c) ---- */
 
-/* Tells s->show_input of a product, when the weight is a whole matrix of the checkpoint. */
-void reference_show_input(const struct reference_session *s, const struct st_tensor *weight, const float *x,
+/* Tells s->show_input of a product, when the weight's numbers stand together in a tensor of the checkpoint. */
+void reference_show_input(struct reference_session *s, const struct st_tensor *weight, const float *x,
                           int64_t n);
 
 /* ---- products that are known (recall.c) ---- */
@@ -286,6 +292,7 @@ void reference_add_picked(struct reference_session *s, const struct reference_pi
 void reference_pick(struct reference_session *s, const float *from, const int32_t *rows, int64_t n,
                     int64_t width, float *to);
 reference_dot_fn reference_dot_for(enum cpu_level level);
+reference_dots_fn reference_dots_for(enum cpu_level level);
 
 /* Causal attention of n queries at position .. position + n - 1 over keys and values [n_kv, capacity, dim],
  * which hold those positions already. query and output [n, n_heads, dim]; scores [n_threads, capacity]. */

@@ -35,10 +35,26 @@ kl() {
 awk -v k="$(kl kmeans)" -v f="$(kl feedback)" 'BEGIN { exit !(k > 0 && f > 0 && f < 0.5 * k) }' ||
     fail "expected feedback to lose less: KL $(kl kmeans) with k-means, $(kl feedback) with feedback"
 
+# best: the same bytes for threads, instruction sets and parts; less than half of the loss again
+best="--lut-ffn 3,8 --lut-head 4 --lut-method best --calibration text.txt --calibration-tokens 1500"
+make_package "$tiny" best $options --chunks 2 $best -j 1
+make_package "$tiny" again $options --chunks 2 $best -j 3 --force
+[ "$(weights again)" = "$(weights best)" ] || fail "best: 3 threads write other bytes"
+MILKIT_CPU=scalar make_package "$tiny" scalar $options --chunks 2 $best --force
+[ "$(weights scalar)" = "$(weights best)" ] || fail "best: the scalar level writes other bytes"
+make_package "$tiny" alone $options --chunks 2 $best --only chunk:2,head --force
+for file in $(cd alone && find . -name weight.bin); do
+    cmp -s "alone/$file" "best/$file" || fail "best: $file: --only writes other bytes"
+done
+make_package "$tiny" best3 $options --lut-ffn 3,8 --lut-method best --calibration text.txt --calibration-tokens 1500
+make_package "$tiny" activation $options --lut-ffn 3,8 --lut-method activation --calibration text.txt --calibration-tokens 1500
+awk -v k="$(kl kmeans)" -v a="$(kl activation)" -v f="$(kl feedback)" -v b="$(kl best3)" 'BEGIN { exit !(k > a && a > f && f > b && b > 0) }' ||
+    fail "expected kmeans, activation, feedback, best in the order of their loss: $(kl kmeans) $(kl activation) $(kl feedback) $(kl best3)"
+
 # the text of the program, and what can't be
 make_package "$tiny" own $options --lut-ffn 4,8 --lut-method feedback --calibration-tokens 200
 expect 2 "--calibration" "$MILKIT" convert "$tiny" -o x --lut-ffn 4 --calibration text.txt --residual-scale off
-expect 2 "kmeans, exact or feedback" "$MILKIT" convert "$tiny" -o x --lut-ffn 4 --lut-method best
+expect 2 "kmeans, exact, activation, feedback or best" "$MILKIT" convert "$tiny" -o x --lut-ffn 4 --lut-method worst
 expect 2 "--calibration-tokens" "$MILKIT" convert "$tiny" -o x --lut-ffn 4 --lut-method feedback --calibration-tokens 0
 echo 1 >one.ids
 expect 4 "expected a text of some words" "$MILKIT" convert "$tiny" -o x --lut-ffn 4 --lut-method feedback --calibration @one.ids

@@ -42,8 +42,31 @@ static void test_bits(void **unused)
     }
 }
 
+/* Rows together give what each gives alone. */
+static void test_rows(void **unused)
+{
+    enum { N = 77 };
+    float rows[REFERENCE_DOTS * N], x[N];
+    (void)unused;
+    for (int i = 0; i < REFERENCE_DOTS * N; i++)
+        rows[i] = (float)(i * 31 % 97) - 48.3f;
+    for (int i = 0; i < N; i++)
+        x[i] = (float)(i * 17 % 53) * 0.37f;
+    for (int n = 0; n <= N; n++)
+        for (int level = 0; level < CPU_LEVELS; level++) {
+            float found[REFERENCE_DOTS];
+            if (!cpu_has((enum cpu_level)level))
+                continue;
+            reference_dots_for((enum cpu_level)level)(rows, x, n, found);
+            for (int r = 0; r < REFERENCE_DOTS; r++) {
+                float expected = plain_dot(rows + r * n, x, n);
+                assert_memory_equal(&expected, &found[r], sizeof expected);
+            }
+        }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits), cmocka_unit_test(test_rows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
