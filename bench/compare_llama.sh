@@ -15,7 +15,7 @@ packages=""
 for width in ${WIDTHS:-4,8 6,8 8,8 fp16}; do
     name=package-${width/,/-}
     options=""
-    [ "$width" = fp16 ] || options="--lut-ffn $width --lut-head $width"
+    [ "$width" = fp16 ] || options="--lut-ffn $width --lut-head $width --lut-method kmeans"
     # shellcheck disable=SC2086
     [ -e "$name" ] || "$milkit" convert "$checkpoint" -o "$name" -c "$context" --format mlmodelc -q $options
     packages="$packages $name"

@@ -33,7 +33,7 @@ def convert(args, out, *more):
     shutil.rmtree(out, ignore_errors=True)
     report = out + ".json"
     command = [args.milkit, "convert", args.checkpoint, "-o", out, "--format", "mlpackage", "-q", "-j", str(args.threads), "--report", report]
-    command += ["--lut-ffn", args.lut_ffn, "--lut-head", args.lut_head, *more]
+    command += ["--lut-ffn", args.lut_ffn, "--lut-head", args.lut_head, "--lut-method", "kmeans", *more]
     start, before = time.time(), resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(command, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -23,9 +23,19 @@ static struct name name_of(const struct conversion_words *w, const char *key)
     return n;
 }
 
+/* Narrow palettes lose too much without a look at the inputs, wide ones little. */
+#define NARROW_BITS 4
+
+/* The method where none is named: of a narrow palette, or with a text, feedback. */
+static enum quant_method default_method(const struct conversion_words *w, const struct quant_spec *s)
+{
+    bool is_mixed = w->lut_ffn_mixed && strcmp(w->lut_ffn_mixed, "none") != 0;
+    bool is_guided = s->kind == QUANT_LUT && !is_mixed && (s->bits <= NARROW_BITS || w->calibration);
+    return is_guided ? QUANT_FEEDBACK : QUANT_KMEANS;
+}
+
 static bool read_method(const struct conversion_words *w, enum quant_method *method, struct err *e)
 {
-    *method = QUANT_KMEANS;
     if (!w->lut_method || quant_method_find(w->lut_method, method))
         return true;
     char *list = quant_method_list();
@@ -46,7 +56,7 @@ static bool read_widths(const struct conversion_words *w, struct convert_options
     static const char *const lut_keys[] = {"lut-embeddings", "lut-ffn", "lut-head"};
     static const char *const quant_keys[] = {"quant-embeddings", "quant-ffn", "quant-head"};
     struct quant_spec *specs[] = {&o->embeddings, &o->ffn, &o->head};
-    enum quant_method method;
+    enum quant_method method = QUANT_KMEANS;
     if (!read_method(w, &method, e))
         return false;
     for (int i = 0; i < 3; i++) {
@@ -60,9 +70,9 @@ static bool read_widths(const struct conversion_words *w, struct convert_options
             return err_set(e, ERR_USAGE, "%s and %s: expected one of them", lut.text, quant.text);
         if (linear.kind != QUANT_NONE)
             *specs[i] = linear;
-        specs[i]->method = method;
+        specs[i]->method = w->lut_method ? method : default_method(w, specs[i]);
         /* A table of rows is not multiplied with anything. */
-        if (specs[i] == &o->embeddings && quant_method_needs(method) != QUANT_NEEDS_NOTHING)
+        if (specs[i] == &o->embeddings && quant_method_needs(specs[i]->method) != QUANT_NEEDS_NOTHING)
             specs[i]->method = QUANT_KMEANS;
     }
     return true;
@@ -77,7 +87,8 @@ static bool read_mixed(const struct conversion_words *w, struct convert_options 
     bool is_given = w->lut_ffn_mixed && strcmp(w->lut_ffn_mixed, "none") != 0;
     bool is_guided = needs_inputs(&o->ffn) || needs_inputs(&o->head);
     if (!is_given && !is_guided && o->settings.residual_scale > 0 && w->calibration)
-        return err_set(e, ERR_USAGE, "%s: only %s, %s activation, feedback and best, and %s auto measure on a text",
+        return err_set(e, ERR_USAGE,
+                       "%s: only %s, %s activation, feedback and best, and %s auto measure on a text",
                        name_of(w, "calibration").text, mixed.text, name_of(w, "lut-method").text,
                        name_of(w, "residual-scale").text);
     if (!is_guided && w->calibration_tokens != CONVERSION_NOT_GIVEN)
@@ -207,7 +218,8 @@ static bool write_self(void *context, int64_t n_text, struct ids *ids, struct er
                                 .log = &quiet};
     int64_t n_tokens = c->guide.n_tokens ? c->guide.n_tokens : GUIDE_TOKENS;
     n_text = n_tokens < n_text ? n_tokens : n_text;
-    log_info(all->log, "the model writes %lld tokens, by which palettes are made", (long long)n_tokens);
+    log_info_hint(all->log, HINT_KMEANS, "the model writes %lld tokens, by which its palettes are made",
+                  (long long)n_tokens);
     bool ok = convert_run(&o, &report, e) &&
               self_text_write(ids, folder, n_tokens, n_text, all->n_threads, all->log, e);
     struct err ignored = {0};

@@ -63,6 +63,16 @@ void log_warn_hint(struct log *l, enum err_hint hint, const char *fmt, ...)
     va_end(args);
 }
 
+void log_info_hint(struct log *l, enum err_hint hint, const char *fmt, ...)
+{
+    if (!l || !is_heard(l, LOG_INFO))
+        return;
+    va_list args;
+    va_start(args, fmt);
+    say(l, LOG_INFO, hint, fmt, args);
+    va_end(args);
+}
+
 void log_info(struct log *l, const char *fmt, ...)
 {
     if (!l || !is_heard(l, LOG_INFO))

@@ -31,6 +31,7 @@ void log_warn(struct log *l, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* The same with a hint. */
 void log_warn_hint(struct log *l, enum err_hint hint, const char *fmt, ...) PRINTF_LIKE(3, 4);
 void log_info(struct log *l, const char *fmt, ...) PRINTF_LIKE(2, 3);
+void log_info_hint(struct log *l, enum err_hint hint, const char *fmt, ...) PRINTF_LIKE(3, 4);
 void log_debug(struct log *l, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* Asks for a stop, as the flags do. */
 void log_stop(struct log *l);

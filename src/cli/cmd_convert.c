@@ -104,8 +104,9 @@ int cmd_convert(struct cli *c, int argc, char **argv)
         {"--lut-embeddings,--lut1", CLI_STRING, &w.lut[0], "N[,G]",
          "palettize the embedding table (better left fp16)"},
         {"--lut-method", CLI_STRING, &w.lut_method, "METHOD",
-         "kmeans, exact; by the inputs on a text: activation, feedback (errors of related inputs undo each "
-         "other), best (and tables for them; slower)"},
+         "kmeans, exact; by the inputs on a text: activation, feedback (up to 4 bits: errors of related "
+         "inputs "
+         "undo each other), best (and tables for them; slower)"},
         {"--lut-ffn-mixed", CLI_STRING, &w.lut_ffn_mixed, "BITS",
          "with --lut-ffn: the next width for the most sensitive weights, BITS on average"},
         {"--calibration", CLI_TEXT, &w.calibration, "FILE",

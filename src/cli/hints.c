@@ -20,6 +20,8 @@ const char *cli_hint_text(enum err_hint hint)
         return " (--calibration @FILE)";
     case HINT_RESIDUAL_SCALE:
         return "; milkit convert --residual-scale scales the residual stream";
+    case HINT_KMEANS:
+        return " (--lut-method kmeans: without)";
     case HINT_NO_VERIFY:
         return " (--no-verify leaves this out)";
     case HINT_CHECK_LAYERS:

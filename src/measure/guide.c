@@ -303,6 +303,36 @@ static void make_key(struct guide *g)
         snprintf(g->key + 2 * i, 3, "%02x", digest[i]);
 }
 
+/* Multiplications and additions a second, by all threads, of products like those that take the most time. */
+static double measure_speed(struct pool *pool)
+{
+    enum { N = 512, ROWS = 256 };
+    float *a = xcalloc((size_t)ROWS * N, sizeof *a), *b = xcalloc((size_t)N * N, sizeof *b);
+    float *c = xcalloc((size_t)ROWS * N, sizeof *c);
+    double start = clock_seconds();
+    quant_products_add(c, a, ROWS, b, N, pool);
+    double seconds = clock_seconds() - start;
+    free(a);
+    free(b);
+    free(c);
+    return (double)ROWS * N * N / (seconds > 1e-6 ? seconds : 1e-6);
+}
+
+/* About how long it will take: passes over the matrices, and the products of inputs beside them. */
+static void say_estimate(const struct guide *g, const struct arch_model *m)
+{
+    double passes = g->method == QUANT_BEST ? 6 : g->method == QUANT_FEEDBACK ? 2 : 1, n_numbers = 0;
+    for (int i = 0; i < m->tensors->n_tensors; i++)
+        if (m->tensors->tensors[i].rank >= 2 && arch_layer_of(m->tensors->tensors[i].name) >= 0)
+            n_numbers += (double)m->tensors->tensors[i].n_elems;
+    if (m->n_experts > 0)
+        n_numbers *= (double)m->n_chosen / (double)m->n_experts;
+    double minutes = passes * n_numbers * (double)g->n_used / measure_speed(g->state->pool) / 60;
+    if (minutes > 0.5)
+        log_info(g->log, "palettes by %lld tokens, %s: about %.0f minutes", (long long)g->n_used,
+                 quant_method_name(g->method), minutes);
+}
+
 bool guide_begin(void *context, const struct arch_model *m, struct err *e)
 {
     struct guide *g = context;
@@ -326,6 +356,7 @@ bool guide_begin(void *context, const struct arch_model *m, struct err *e)
         s->ids.n = n_max;
     g->n_used = (int64_t)s->ids.n;
     make_key(g);
+    say_estimate(g, m);
     return reference_inputs_new(&s->original, s->reference, s->ids.p, s->ids.n, n_text, e) &&
            (g->method != QUANT_BEST ||
             reference_inputs_new(&s->changed, s->reference, s->ids.p, s->ids.n, n_text, e));

@@ -7,6 +7,9 @@
 
 /* Work of a unit, in values: some milliseconds. */
 #define UNIT_VALUES ((int64_t)256 << 10)
+#define FEW_INPUTS 256
+#define ROWS_OF_FEW_INPUTS 4 /* for each of them */
+#define BITS_OF_FEW_INPUTS 6
 #define GROUP_VALUES_MAX (((int64_t)1 << 32) - 1) /* values are counted in 32 bits */
 
 int64_t quant_divisor(int64_t n, int64_t wish)
@@ -249,6 +252,14 @@ static void replace_in(struct chooser *c, struct mil_function *f)
     }
 }
 
+/* With few inputs there is little that errors could be undone with, and little to save. Only of methods that look at inputs, whose
+ * palettes of other weights are so good that these would make most of the loss. */
+static bool has_few_inputs(const struct quant_weight *w, const struct quant_spec *spec)
+{
+    return spec->kind == QUANT_LUT && quant_method_needs(spec->method) != QUANT_NEEDS_NOTHING &&
+           w->columns <= FEW_INPUTS && w->columns * ROWS_OF_FEW_INPUTS <= w->rows;
+}
+
 bool quant_apply(struct mil_model *m, const struct quant_spec *spec, const struct quant_choices *choices,
                  unsigned which, struct quant_weight ***out, int *n, struct err *e)
 {
@@ -264,6 +275,8 @@ bool quant_apply(struct mil_model *m, const struct quant_spec *spec, const struc
             choices ? quant_find_choice(choices, c.list[i]->name, c.list[i]->ordinal) : NULL;
         if (choice)
             own.bits = choice->bits;
+        else if (has_few_inputs(c.list[i], spec) && own.bits < BITS_OF_FEW_INPUTS)
+            own.bits = BITS_OF_FEW_INPUTS;
         ok = plan_weight(m->arena, c.list[i], &own, e);
     }
     for (int i = 0; i < m->program->n_functions && ok; i++)

@@ -44,29 +44,27 @@ static PLAIN_LOOPS void add_scaled(float *y, float a, const float *x, int64_t n)
 
 typedef float v8f __attribute__((vector_size(32)));
 
-static inline __attribute__((always_inline)) void add_products(v8f *low, v8f *high, const float *a, v8f x0,
-                                                               v8f x1)
+static inline __attribute__((always_inline)) void add_products(v8f sum[2], const float *a, const v8f b[2])
 {
     v8f a0, a1;
     memcpy(&a0, a, sizeof a0);
     memcpy(&a1, a + 8, sizeof a1);
-    *low += a0 * x0;
-    *high += a1 * x1;
+    sum[0] += a0 * b[0];
+    sum[1] += a1 * b[1];
 }
 
 /* Four rows share what is loaded of b; each sum as in dot_body. */
 static inline __attribute__((always_inline)) void dots_body(const float *a, const float *b, int64_t n,
                                                             float *out)
 {
-    v8f sums[REFERENCE_DOTS][2] = {{{0}}}, b0, b1;
+    v8f sums[REFERENCE_DOTS][2] = {{{0}}}, lanes_of_b[2];
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) {
-        memcpy(&b0, b + i, sizeof b0);
-        memcpy(&b1, b + i + 8, sizeof b1);
-        add_products(&sums[0][0], &sums[0][1], a + i, b0, b1);
-        add_products(&sums[1][0], &sums[1][1], a + n + i, b0, b1);
-        add_products(&sums[2][0], &sums[2][1], a + 2 * n + i, b0, b1);
-        add_products(&sums[3][0], &sums[3][1], a + 3 * n + i, b0, b1);
+        memcpy(lanes_of_b, b + i, sizeof lanes_of_b);
+        add_products(sums[0], a + i, lanes_of_b);
+        add_products(sums[1], a + n + i, lanes_of_b);
+        add_products(sums[2], a + 2 * n + i, lanes_of_b);
+        add_products(sums[3], a + 3 * n + i, lanes_of_b);
     }
     for (int r = 0; r < REFERENCE_DOTS; r++) {
         float lanes[LANES];
@@ -294,8 +292,8 @@ void reference_gate(struct reference_session *s, const struct reference_gate *g)
         }
 }
 
-static void attend_one(const struct reference_attention *a, reference_dot_fn dot, int64_t t, int64_t head,
-                       float *scores)
+static inline __attribute__((always_inline)) void
+attend_one(const struct reference_attention *a, reference_dot_fn dot, int64_t t, int64_t head, float *scores)
 {
     int64_t kv_head = head / (a->n_heads / a->n_kv_heads), n_keys = a->position + t + 1;
     const float *query = a->query + (t * a->n_heads + head) * a->dim;
@@ -329,7 +327,7 @@ struct attend {
     reference_dot_fn dot;
 };
 
-static void attend_part(void *context, int i_thread, int n_threads)
+static inline __attribute__((always_inline)) void attend_body(void *context, int i_thread, int n_threads)
 {
     const struct attend *all = context;
     const struct reference_attention *a = all->a;
@@ -337,6 +335,21 @@ static void attend_part(void *context, int i_thread, int n_threads)
     /* Later queries see more keys: every n-th one a thread keeps the shares alike. */
     for (int64_t i = i_thread; i < a->n * a->n_heads; i += n_threads)
         attend_one(a, all->dot, i / a->n_heads, i % a->n_heads, scores);
+}
+
+#if defined(__x86_64__) && defined(__GNUC__)
+__attribute__((target("avx2"))) static void attend_avx2(void *context, int i_thread, int n_threads)
+{
+    attend_body(context, i_thread, n_threads);
+}
+#define ATTEND_IN_USE (cpu_level_in_use() >= CPU_AVX2 ? attend_avx2 : attend_plain)
+#else
+#define ATTEND_IN_USE attend_plain
+#endif
+
+static void attend_plain(void *context, int i_thread, int n_threads)
+{
+    attend_body(context, i_thread, n_threads);
 }
 
 bool reference_rows_take(struct reference_session *s, struct reference_rows *rows, int64_t width,
@@ -376,5 +389,5 @@ void reference_attend(struct reference_session *s, const struct reference_rows *
     struct attend all = {.a = &a, .dot = p->dot};
     if (s->tape)
         reference_record_attend(s, &a);
-    pool_run(p->pool, attend_part, &all);
+    pool_run(p->pool, ATTEND_IN_USE, &all);
 }

@@ -93,9 +93,9 @@ struct reference_session {
     void *show_context;
     struct reference_tape *tape;     /* that primitives write down in; NULL: none does */
     struct reference_tape *own_tape; /* of a session for gradients; NULL: there is none */
-    struct reference_input input; /* of the text, for those who look */
-    bool is_stopped;              /* nobody needs what products give: zeros do */
-    void *own;                    /* the family's */
+    struct reference_input input;    /* of the text, for those who look */
+    bool is_stopped;                 /* nobody needs what products give: zeros do */
+    void *own;                       /* the family's */
 };
 /* batch: the most tokens of one call */
 bool reference_session_make(struct reference_session **out, struct reference *r, int64_t n_positions,

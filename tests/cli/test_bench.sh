@@ -1,7 +1,7 @@
 # milkit bench: its formats, as llama-bench's readers take them, what it refuses, and comparing. Never how fast anything is.
 # labels: host
 . "$SOURCE/tests/cli/packages.sh"
-make_package "$tiny" tiny -c 64 -b 8 --format mlmodelc --lut-ffn 4,8
+make_package "$tiny" tiny -c 64 -b 8 --format mlmodelc --lut-ffn 4,8 --lut-method kmeans
 make_package "$DATA/models/qwen3_5-equal" hybrid -c 64 -b 8 --format mlmodelc
 q() { # q SCRIPT: python with the last output in out.txt
     python3 -c "$1" || fail "$2"

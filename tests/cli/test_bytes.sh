@@ -12,7 +12,7 @@ package() {
         fail "convert $checkpoint $*: $(cat err.txt)"
 }
 package qwen3 qwen3-gqa8 -c 64 -b 8 --chunks 2
-package qwen3-lut4 qwen3-bias -c 64 -b 8 --lut-ffn 4 --lut-head 6 --format mlmodelc
+package qwen3-lut4 qwen3-bias -c 64 -b 8 --lut-ffn 4 --lut-head 6 --lut-method kmeans --format mlmodelc
 package qwen3_5 qwen3_5-equal -c 64 -b 16
 package qwen3_5-chunked qwen3_5-equal -c 64 -b 16 --gdn-chunk 4 --exact-norms --format mlmodelc
 package experts qwen3_5_moe-random -c 64 -b 16 --format mlmodelc

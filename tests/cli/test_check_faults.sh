@@ -93,7 +93,7 @@ for width in 16 8 6 4 3 int4,32; do
     case $width in
     16) options="" ;;
     int*) options="--quant-ffn $width --quant-head $width" ;;
-    *) options="--lut-ffn $width --lut-head $width" ;;
+    *) options="--lut-ffn $width --lut-head $width --lut-method kmeans" ;;
     esac
     # shellcheck disable=SC2086
     make_package "$tiny" dense -c 64 -b 16 --format mlmodelc --force $options
@@ -117,7 +117,7 @@ done
 
 # ---- widths at which nothing could fail ----
 for width in 2 1; do
-    make_package "$tiny" dense -c 64 -b 16 --format mlmodelc --force --lut-ffn $width --lut-head $width
+    make_package "$tiny" dense -c 64 -b 16 --format mlmodelc --force --lut-ffn $width --lut-head $width --lut-method kmeans
     expect 0 "verdict: none (no verdict at this width)" "$MILKIT" check dense --hf "$tiny" -n 8
     expect 0 '"verdict": "none"' "$MILKIT" check dense --hf "$tiny" -n 8 --json
     # what is given counts

@@ -139,7 +139,7 @@ rows '^model_model' 8
 
 # ---- limits by width ----
 for width in 8 6 4 3; do
-    make_package "$models/qwen3_5_moe-tiny" lut$width -c 96 -b 16 --lut-ffn $width --lut-head $width --format mlmodelc
+    make_package "$models/qwen3_5_moe-tiny" lut$width -c 96 -b 16 --lut-ffn $width --lut-head $width --lut-method kmeans --format mlmodelc
     expect 0 "limits of $width-bit weights" "$MILKIT" check lut$width --hf "$models/qwen3_5_moe-tiny" --layers -n 24
 done
 # a width's own limits are of no use to a finer one: 3 bits are outside those of 8

@@ -105,7 +105,7 @@ wait $pid 2>/dev/null
 [ $? -eq 135 ] || is_sanitized || fail "SIGBUS from outside was taken for a file"
 
 # ---- convert: finished parts stay, and a resumed run gives the same bytes ----
-options="--lut-ffn 4,8 --lut-head 6 --chunks 3 -c 96 -b 16"
+options="--lut-ffn 4,8 --lut-head 6 --lut-method kmeans --chunks 3 -c 96 -b 16"
 rm -rf checkpoint
 cp -rp "$tiny" checkpoint
 chmod -R u+w checkpoint

@@ -61,7 +61,7 @@ expect 0 "" "$MILKIT" eval tiny --text "$text" --tokens 43 --window 21 --json --
 [ "$(field compared_tokens)" = 40 ] && [ "$(field not_finite)" = 0 ] || fail "windows: $(cat out.txt)"
 awk -v k="$(field mean_kl)" -v c="$(field min_cosine)" 'BEGIN { exit !(k != "" && k < 1e-5 && k > -1e-9 && c > 0.99999) }' ||
     fail "fp16 against the checkpoint: $(cat out.txt)"
-make_package "$tiny" lut3 -c 512 -b 64 --format mlmodelc --lut-ffn 3
+make_package "$tiny" lut3 -c 512 -b 64 --format mlmodelc --lut-ffn 3 --lut-method kmeans
 for other in tiny "$tiny"; do
     expect 0 "" "$MILKIT" eval lut3 --text "$text" --tokens 120 --window 120 --json --against "$other"
     cp out.txt against.txt

@@ -162,7 +162,7 @@ width() {
 }
 ids "$DATA/models/smollm3-list/golden.safetensors" batch64.ids >ids.txt
 width 0.99 --lut-ffn 8
-width 0.8 --lut-ffn 4
+width 0.8 --lut-ffn 4 --lut-method kmeans
 width 0.99 --quant-ffn int8
 width 0.8 --quant-ffn int4,32
 width 0.8 --lut-ffn 4 --lut-ffn-mixed 5 --calibration @ids.txt

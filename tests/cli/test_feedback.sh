@@ -9,7 +9,7 @@ weights() {
 }
 
 make_package "$tiny" plain $options
-make_package "$tiny" kmeans $options --lut-ffn 3,8
+make_package "$tiny" kmeans $options --lut-ffn 3,8 --lut-method kmeans
 make_package "$tiny" feedback $options --lut-ffn 3,8 --lut-method feedback --calibration text.txt --calibration-tokens 800 -j 1
 grep -q "feedback" feedback/meta.yaml || fail "meta.yaml does not name the method"
 [ "$(weights kmeans)" != "$(weights feedback)" ] || fail "feedback changes nothing"
@@ -36,24 +36,35 @@ awk -v k="$(kl kmeans)" -v f="$(kl feedback)" 'BEGIN { exit !(k > 0 && f > 0 && 
     fail "expected feedback to lose less: KL $(kl kmeans) with k-means, $(kl feedback) with feedback"
 
 # best: the same bytes for threads, instruction sets and parts; less than half of the loss again
-best="--lut-ffn 3,8 --lut-head 4 --lut-method best --calibration text.txt --calibration-tokens 1500"
+best="--lut-ffn 3,8 --lut-head 4 --lut-method best --calibration text.txt --calibration-tokens 600"
 make_package "$tiny" best $options --chunks 2 $best -j 1
-make_package "$tiny" again $options --chunks 2 $best -j 3 --force
-[ "$(weights again)" = "$(weights best)" ] || fail "best: 3 threads write other bytes"
-MILKIT_CPU=scalar make_package "$tiny" scalar $options --chunks 2 $best --force
-[ "$(weights scalar)" = "$(weights best)" ] || fail "best: the scalar level writes other bytes"
-make_package "$tiny" alone $options --chunks 2 $best --only chunk:2,head --force
-for file in $(cd alone && find . -name weight.bin); do
-    cmp -s "alone/$file" "best/$file" || fail "best: $file: --only writes other bytes"
+make_package "$tiny" best_again $options --chunks 2 $best -j 3
+[ "$(weights best_again)" = "$(weights best)" ] || fail "best: 3 threads write other bytes"
+MILKIT_CPU=scalar make_package "$tiny" best_scalar $options --chunks 2 $best
+[ "$(weights best_scalar)" = "$(weights best)" ] || fail "best: the scalar level writes other bytes"
+make_package "$tiny" best_alone $options --chunks 2 $best --only chunk:2,head
+for file in $(cd best_alone && find . -name weight.bin); do
+    cmp -s "best_alone/$file" "best/$file" || fail "best: $file: --only writes other bytes"
 done
-make_package "$tiny" best3 $options --lut-ffn 3,8 --lut-method best --calibration text.txt --calibration-tokens 1500
-make_package "$tiny" activation $options --lut-ffn 3,8 --lut-method activation --calibration text.txt --calibration-tokens 1500
+make_package "$tiny" best3 $options --lut-ffn 3,8 --lut-method best --calibration text.txt --calibration-tokens 800
+make_package "$tiny" activation $options --lut-ffn 3,8 --lut-method activation --calibration text.txt --calibration-tokens 800
 awk -v k="$(kl kmeans)" -v a="$(kl activation)" -v f="$(kl feedback)" -v b="$(kl best3)" 'BEGIN { exit !(k > a && a > f && f > b && b > 0) }' ||
     fail "expected kmeans, activation, feedback, best in the order of their loss: $(kl kmeans) $(kl activation) $(kl feedback) $(kl best3)"
 
-# the text of the program, and what can't be
-make_package "$tiny" own $options --lut-ffn 4,8 --lut-method feedback --calibration-tokens 200
-expect 2 "--calibration" "$MILKIT" convert "$tiny" -o x --lut-ffn 4 --calibration text.txt --residual-scale off
+# Nothing is said: up to 4 bits feedback by a text that the model writes, the same one for any number of threads; wider ones, and where
+# it is asked for, k-means.
+expect_stderr 0 "--lut-method kmeans" "$MILKIT" convert "$tiny" -o own -c 256 -b 16 --format mlmodelc --lut-ffn 4,8 --calibration-tokens 600 -j 1
+make_package "$tiny" own2 $options --lut-ffn 4,8 --lut-method feedback --calibration self --calibration-tokens 600 -j 3
+[ "$(weights own)" = "$(weights own2)" ] || fail "the model's text depends on threads"
+[ -z "$(find . -maxdepth 1 -name '.*tmp*')" ] || fail "the package that wrote the text is left"
+make_package "$tiny" wide $options --lut-ffn 6,8
+make_package "$tiny" wide_kmeans $options --lut-ffn 6,8 --lut-method kmeans
+[ "$(weights wide)" = "$(weights wide_kmeans)" ] || fail "6 bits are not k-means"
+make_package "$tiny" wide_text $options --lut-ffn 6,8 --calibration text.txt --calibration-tokens 800
+[ "$(weights wide)" != "$(weights wide_text)" ] || fail "6 bits with a text are k-means"
+
+# what can't be
+expect 2 "--calibration" "$MILKIT" convert "$tiny" -o x --lut-ffn 4 --lut-method kmeans --calibration text.txt --residual-scale off
 expect 2 "kmeans, exact, activation, feedback or best" "$MILKIT" convert "$tiny" -o x --lut-ffn 4 --lut-method worst
 expect 2 "--calibration-tokens" "$MILKIT" convert "$tiny" -o x --lut-ffn 4 --lut-method feedback --calibration-tokens 0
 echo 1 >one.ids

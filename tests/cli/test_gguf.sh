@@ -82,7 +82,7 @@ convert "$small" -o package -c 64 -b 16
 grep -q 'verdict: pass' out.txt || fail "check: $(tail -1 out.txt)"
 "$MILKIT" eval package --text "$DATA/models/eval.txt" --tokens 100 --window 50 --against "$small" >out.txt 2>err.txt ||
     fail "eval --against: $(tail -1 err.txt)"
-convert "$small" -o palettes -c 64 -b 16 --lut-ffn 4
+convert "$small" -o palettes -c 64 -b 16 --lut-ffn 4 --lut-method kmeans
 grep -qE 'quantized again: KL divergence from the file.s own numbers 0\.[0-9]+ nats' err.txt ||
     fail "not said what palettes cost: $(cat err.txt)"
 refuses 1 "exists already" convert "$small" --format safetensors -o plain

@@ -20,7 +20,7 @@ grep -q avx2 /proc/cpuinfo || skip "no AVX2"
 # The scalar level is slow: fewer tokens.
 for weights in fp16 lut4; do
     options=
-    [ $weights = fp16 ] || options="--lut-ffn 4,8 --lut-head 4,8"
+    [ $weights = fp16 ] || options="--lut-ffn 4,8 --lut-head 4,8 --lut-method kmeans"
     # shellcheck disable=SC2086
     make_package "$tiny" scalar_$weights -c 64 -b 4 --format mlmodelc $options
     # shellcheck disable=SC2086

@@ -3,7 +3,7 @@
 # shellcheck source=tests/cli/packages.sh
 # labels: host
 . "$SOURCE/tests/cli/packages.sh"
-options="--lut-ffn 4,8 --lut-head 6 --chunks 3"
+options="--lut-ffn 4,8 --lut-head 6 --lut-method kmeans --chunks 3"
 
 count_files() {
     find . -path './.killed.tmp-*' -type f 2>/dev/null | wc -l

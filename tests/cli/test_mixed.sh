@@ -24,8 +24,8 @@ expect 2 "no width above 8 bits" "$MILKIT" convert qwen3-bias -o o --lut-ffn 8 -
 for bits in 3.9 6.1 4.5x 4.5.5 0x5 5e0 x -5 nan ""; do
     expect 2 "expected a mean of 4 to 6 bits" "$MILKIT" convert qwen3-bias -o o --lut-ffn 4 "--lut-ffn-mixed=$bits"
 done
-expect 2 "only --lut-ffn-mixed, --lut-method feedback and --residual-scale auto measure" "$MILKIT" convert qwen3-bias -o o --lut-ffn 4 --calibration odd.txt \
-    --residual-scale off
+expect 2 "only --lut-ffn-mixed, --lut-method activation, feedback and best, and --residual-scale auto measure" "$MILKIT" convert qwen3-bias -o o --lut-ffn 4 \
+    --lut-method kmeans --calibration odd.txt --residual-scale off
 expect 1 "missing.txt" "$MILKIT" convert qwen3-bias -o o --lut-ffn 4 --lut-ffn-mixed 4.5 --calibration missing.txt
 # What can be refused without measuring is refused before it.
 expect 2 "there is 1 chunk" "$MILKIT" convert qwen3-bias -o o --lut-ffn 4 --lut-ffn-mixed 4.5 --only chunk:2 --calibration missing.txt
@@ -77,7 +77,7 @@ expect 0 "" "$MILKIT" run mixed -p ZQXJ -n 4 --greedy --ids
 expect 0 "perplexity" "$MILKIT" eval mixed --text odd.txt
 # shellcheck disable=SC2086
 expect 0 "MB of weights" "$MILKIT" convert qwen3-bias -o narrow $options --lut-ffn-mixed 4
-"$MILKIT" convert qwen3-bias -o plain --lut-ffn 4,8 -c 64 -b 8 >out.txt 2>err.txt
+"$MILKIT" convert qwen3-bias -o plain --lut-ffn 4,8 --lut-method kmeans -c 64 -b 8 >out.txt 2>err.txt
 diff -r narrow/qwen_FFN_PF_lut4_chunk_01of01.mlmodelc plain/qwen_FFN_PF_lut4_chunk_01of01.mlmodelc >/dev/null ||
     fail "a mean of 4 bits is not 4 bits"
 

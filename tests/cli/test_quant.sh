@@ -27,7 +27,7 @@ nothing_left o.tmp
 [ ! -e o ] || fail "a refused call made an output"
 
 # ---- names and warnings ----
-expect_stderr 0 "relative squared error" "$MILKIT" convert "$bias" -o luts --lut-ffn 3 --lut-head 6,4 --report luts.json
+expect_stderr 0 "relative squared error" "$MILKIT" convert "$bias" -o luts --lut-ffn 3 --lut-head 6,4 --lut-method kmeans --report luts.json
 for name in qwen_embeddings qwen_FFN_PF_lut3_chunk_01of01 qwen_lm_head_lut6; do
     [ -d luts/$name.mlmodelc ] && [ -d luts/$name.mlpackage ] || fail "$name is missing"
 done
@@ -48,7 +48,7 @@ expect_stderr 0 "embedding table is quantized" "$MILKIT" convert "$bias" -o tabl
 rm -rf ints table
 
 # ---- the same bytes for any number of threads, in parts and as a whole ----
-options="--lut-ffn 4,8 --lut-head 6 --chunks 2"
+options="--lut-ffn 4,8 --lut-head 6 --lut-method kmeans --chunks 2"
 # shellcheck disable=SC2086
 for n in 1 2 3; do
     expect_stderr 0 "MB of weights" "$MILKIT" convert "$bias" -o "threads$n" -j $n $options
@@ -78,7 +78,7 @@ same threads1 joined
 rm -rf threads* joined
 
 # ---- two at a time ----
-options="--lut-ffn 4,8 --lut-head 6 --chunks 3"
+options="--lut-ffn 4,8 --lut-head 6 --lut-method kmeans --chunks 3"
 # shellcheck disable=SC2086
 expect_stderr 0 "MB of weights" "$MILKIT" convert "$tiny" -o whole $options
 # In one place: one of them says so, the other finishes.

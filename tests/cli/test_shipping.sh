@@ -32,7 +32,7 @@ expect 1 "the perplexity rose" sh -c "$step"
 awk '{ print $1 / 1.005 }' good.txt >perplexity.txt
 expect 0 "" sh -c "$step"
 cp good.txt perplexity.txt
-expect 1 "the perplexity rose" sh -c "$step --lut-ffn 2"
+expect 1 "the perplexity rose" sh -c "$step --lut-ffn 2 --lut-method kmeans"
 # a converter that writes another model: its package is refused by the checkpoint
 rm bin/milkit
 cat >bin/milkit <<P

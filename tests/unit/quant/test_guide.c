@@ -238,6 +238,8 @@ static void test_loss(void **unused)
         struct subject s;
         int bits = widths[i / 3];
         int64_t group = groups[i % 3];
+        if (N < group << bits && group == 1)
+            continue; /* a table holds every value */
         subject_init(&s, ROWS, N, group, bits);
         make(&s, NULL, 2);
         double of_nearest = loss(h, &s.weight, s.values);
