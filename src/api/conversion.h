@@ -24,7 +24,7 @@ struct conversion_words {
     const char *lut_ffn_mixed;     /* a mean of bits, or "none" */
     const char *residual_scale;    /* "auto", "off" or a power of two up to 1 */
     const char *calibration; /* of lut_ffn_mixed, methods that need inputs and the measured residual_scale */
-    const char *format; /* "both", "mlmodelc", "mlpackage"; "safetensors": a GGUF file as a checkpoint */
+    const char *format;      /* "both", "mlmodelc", "mlpackage"; "safetensors": a GGUF file as a checkpoint */
     bool force, resume, anemll_rotate, exact_norms, exact_topk, no_verify;
     /* how a calibration is read (struct calibration) */
     bool (*read_text)(const char *from, char **text, size_t *bytes, size_t max_bytes, struct err *e);
@@ -39,7 +39,7 @@ struct conversion_words {
 
 struct conversion {
     struct convert_options options;
-    bool is_plain; /* not to a package, but to a checkpoint */
+    bool is_plain;                             /* not to a package, but to a checkpoint */
     struct calibration calibration, self_text; /* self_text: that the model writes */
     struct residual residual;
     struct mixed mixed;

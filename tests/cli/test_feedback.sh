@@ -63,6 +63,28 @@ make_package "$tiny" wide_kmeans $options --lut-ffn 6,8 --lut-method kmeans
 make_package "$tiny" wide_text $options --lut-ffn 6,8 --calibration text.txt --calibration-tokens 800
 [ "$(weights wide)" != "$(weights wide_text)" ] || fail "6 bits with a text are k-means"
 
+# Killed at ten moments and resumed: the same bytes; layers before the part that is written go through their palettes again.
+small=$DATA/models/llama-bias
+seq 1 120 | paste -sd, >small.ids
+options="-c 64 -b 8 --chunks 3 --format mlmodelc -q --lut-ffn 3,8 --lut-head 4 --lut-method best --calibration @small.ids"
+begin=$(date +%s%N)
+make_package "$small" whole $options
+took=$((($(date +%s%N) - begin) / 1000000))
+for i in 1 2 3 4 5 6 7 8 9 10; do
+    rm -rf killed .killed.tmp-*
+    # shellcheck disable=SC2086
+    "$MILKIT" convert "$small" -o killed $options 2>err.txt &
+    sleep "$(awk -v t="$took" -v i="$i" 'BEGIN { printf "%.3f", t * i / 11000 }')"
+    kill -9 $! 2>/dev/null
+    wait $! 2>/dev/null
+    # shellcheck disable=SC2086
+    [ -d killed ] || "$MILKIT" convert "$small" -o killed $options --resume 2>err.txt || fail "resuming: $(tail -1 err.txt)"
+    [ "$(weights killed)" = "$(weights whole)" ] || fail "killed after $i of 11 parts of its time: other bytes"
+done
+# an input with few tokens has nearest entries; it is said
+seq 1 20 | paste -sd, >few.ids
+expect_stderr 0 "too few tokens" "$MILKIT" convert "$small" -o few -c 64 -b 8 --format mlmodelc --lut-ffn 3,8 --lut-method feedback --calibration @few.ids
+
 # what can't be
 expect 2 "--calibration" "$MILKIT" convert "$tiny" -o x --lut-ffn 4 --lut-method kmeans --calibration text.txt --residual-scale off
 expect 2 "kmeans, exact, activation, feedback or best" "$MILKIT" convert "$tiny" -o x --lut-ffn 4 --lut-method worst
