@@ -20,10 +20,7 @@ expect 2 "chunks: expected 1 to 5" "$MILKIT" convert "$tiny" -o o --chunks 6
 expect 2 "prefix" "$MILKIT" convert "$tiny" -o o --prefix a.b
 expect 2 "--format" "$MILKIT" convert "$tiny" -o o --format zip
 expect 2 "did you mean 'convert'" "$MILKIT" covnert
-for option in "--lut-method fisher"; do
-    # shellcheck disable=SC2086
-    expect 3 "not supported yet" "$MILKIT" convert "$tiny" -o o $option
-done
+expect 3 "expected kmeans" "$MILKIT" convert "$tiny" -o o --lut-method fisher
 expect 1 "found nothing" "$MILKIT" convert missing -o o
 nothing_left o.tmp
 [ ! -e o ] || fail "a refused call made an output"

@@ -20,7 +20,7 @@ expect 2 "--lut-head" "$MILKIT" convert "$bias" -o o --lut-head 4,x
 expect 2 "--lut-head" "$MILKIT" convert "$bias" -o o --lut3 9
 expect 2 "--quant-ffn" "$MILKIT" convert "$bias" -o o --quant-ffn int3
 expect 2 "expected one of them" "$MILKIT" convert "$bias" -o o --quant-ffn int8 --lut-ffn 4
-expect 2 "--lut-method" "$MILKIT" convert "$bias" -o o --lut-method best
+expect 2 "--lut-method" "$MILKIT" convert "$bias" -o o --lut-method finest
 expect 2 "--chunks" "$MILKIT" convert "$bias" -o o --chunks many
 expect 2 "--only" "$MILKIT" convert "$bias" -o o --only tail
 nothing_left o.tmp
