@@ -139,7 +139,8 @@ static void keep_rows(struct inputs *s, struct input *input, const struct refere
         float *rows = mem_try_alloc((size_t)capacity * row, &s->error);
         if (!rows)
             return;
-        memcpy(rows, input->rows, (size_t)input->n_kept * row);
+        if (input->n_kept > 0)
+            memcpy(rows, input->rows, (size_t)input->n_kept * row);
         mem_free(input->rows);
         input->rows = rows;
         input->capacity_rows = capacity;
