@@ -8,61 +8,41 @@
 #include <stdlib.h>
 #include <string.h>
 #include "reference/tape.h"
+#include "reference/texts.h"
 
 #define VOCABULARY_ROWS 2048 /* of the head, at a time */
 
 struct reference_gradients {
-    struct reference *reference;
-    int32_t *tokens; /* [n] */
-    int64_t n, n_text, layer;
+    struct reference_texts texts;
+    int64_t layer;
     float *streams; /* [n_layers + 1, n, hidden_size]: in front of a layer, behind the last one */
     float *adjoint; /* [n, hidden_size]: of the stream behind the next step's layer */
     float *logits;  /* [n_text, VOCABULARY_ROWS] */
     double *norm;   /* [n_text]: log of the sum of exp of a token's logits */
     double loss;
-    struct reference_session **sessions;
-    int n_sessions; /* 1, or one for each text */
 };
-
-static int64_t text_count(const struct reference_gradients *p)
-{
-    return (p->n + p->n_text - 1) / p->n_text;
-}
-
-static int64_t text_length(const struct reference_gradients *p, int64_t i)
-{
-    return i + 1 < text_count(p) ? p->n_text : p->n - i * p->n_text;
-}
 
 static float *rows_of(const struct reference_gradients *p, float *all, int64_t text)
 {
-    return all + text * p->n_text * p->reference->hidden_size;
+    return all + text * p->texts.n_text * p->texts.reference->hidden_size;
 }
 
 static float *stream_of(const struct reference_gradients *p, int64_t layer, int64_t text)
 {
-    return rows_of(p, p->streams + layer * p->n * p->reference->hidden_size, text);
+    return rows_of(p, p->streams + layer * p->texts.n * p->texts.reference->hidden_size, text);
 }
 
 static size_t row_bytes(const struct reference_gradients *p, int64_t n)
 {
-    return (size_t)(n * p->reference->hidden_size) * sizeof(float);
-}
-
-/* The session of a text, at its beginning, with what depends on tokens and positions. */
-static struct reference_session *begin_text(const struct reference_gradients *p, int64_t text)
-{
-    struct reference_session *s = p->sessions[p->n_sessions > 1 ? text : 0];
-    p->reference->parts->family->embed(s, p->tokens + text * p->n_text, text_length(p, text));
-    return s;
+    return (size_t)(n * p->texts.reference->hidden_size) * sizeof(float);
 }
 
 /* The layer on the stream in front of it, from the state that a text begins with. */
 static void run_layer(const struct reference_gradients *p, struct reference_session *s, int64_t layer,
                       int64_t text, const struct reference_gradient_sink *sink, bool is_taped)
 {
-    const struct reference_family *family = p->reference->parts->family;
-    int64_t n = text_length(p, text);
+    const struct reference_family *family = p->texts.reference->parts->family;
+    int64_t n = reference_text_length(&p->texts, text);
     memcpy(s->stream, stream_of(p, layer, text), row_bytes(p, n));
     if (family->layer_reset)
         family->layer_reset(s, layer);
@@ -73,10 +53,10 @@ static void run_layer(const struct reference_gradients *p, struct reference_sess
 
 static bool run_forward(struct reference_gradients *p, struct err *e)
 {
-    const struct reference *r = p->reference;
-    for (int64_t text = 0; text < text_count(p); text++) {
-        struct reference_session *s = begin_text(p, text);
-        int64_t n = text_length(p, text);
+    const struct reference *r = p->texts.reference;
+    for (int64_t text = 0; text < reference_text_count(&p->texts); text++) {
+        struct reference_session *s = reference_text_begin(&p->texts, text);
+        int64_t n = reference_text_length(&p->texts, text);
         memcpy(stream_of(p, 0, text), s->stream, row_bytes(p, n));
         for (int64_t layer = 0; layer < r->n_layers; layer++) {
             if (log_cancelled(r->parts->log, e))
@@ -94,8 +74,8 @@ static bool run_forward(struct reference_gradients *p, struct err *e)
 static void make_logits(const struct reference_gradients *p, struct reference_session *s, int64_t row,
                         int64_t n_rows, int64_t n)
 {
-    float cap = p->reference->parts->softcap;
-    reference_linear_rows(s, p->reference->parts->ends.head, row, n_rows, s->hidden, n, p->logits);
+    float cap = p->texts.reference->parts->softcap;
+    reference_linear_rows(s, p->texts.reference->parts->ends.head, row, n_rows, s->hidden, n, p->logits);
     for (int64_t i = 0; cap > 0 && i < n * n_rows; i++)
         p->logits[i] = cap * tanhf(p->logits[i] / cap);
 }
@@ -104,7 +84,7 @@ static void make_logits(const struct reference_gradients *p, struct reference_se
 static void add_loss(struct reference_gradients *p, struct reference_session *s, const int32_t *next,
                      int64_t n)
 {
-    int64_t vocab = p->reference->vocab_size;
+    int64_t vocab = p->texts.reference->vocab_size;
     double *sum = xcalloc((size_t)(2 * n), sizeof *sum), *best = sum + n;
     for (int64_t row = 0; row < vocab; row += VOCABULARY_ROWS) {
         int64_t n_rows = vocab - row < VOCABULARY_ROWS ? vocab - row : VOCABULARY_ROWS;
@@ -133,13 +113,13 @@ static void add_loss(struct reference_gradients *p, struct reference_session *s,
 static void walk_head(struct reference_gradients *p, struct reference_session *s, const int32_t *next,
                       int64_t n)
 {
-    const struct reference_parts *parts = p->reference->parts;
-    int64_t vocab = p->reference->vocab_size;
+    const struct reference_parts *parts = p->texts.reference->parts;
+    int64_t vocab = p->texts.reference->vocab_size;
     double cap = (double)parts->softcap;
     struct reference_product_back b = {
-        .columns = p->reference->hidden_size, .x = s->hidden, .dy = p->logits, .n = n};
+        .columns = p->texts.reference->hidden_size, .x = s->hidden, .dy = p->logits, .n = n};
     int64_t first;
-    reference_locate(p->reference, parts->ends.head, &b.whole, &first);
+    reference_locate(p->texts.reference, parts->ends.head, &b.whole, &first);
     b.dx = reference_adjoint(s, s->hidden);
     for (int64_t row = 0; row < vocab; row += VOCABULARY_ROWS) {
         b.rows = vocab - row < VOCABULARY_ROWS ? vocab - row : VOCABULARY_ROWS;
@@ -160,10 +140,10 @@ static void walk_head(struct reference_gradients *p, struct reference_session *s
 static bool step_behind(struct reference_gradients *p, int64_t text,
                         const struct reference_gradient_sink *sink, struct err *e)
 {
-    const struct reference *r = p->reference;
-    struct reference_session *s = begin_text(p, text);
-    const int32_t *next = p->tokens + text * p->n_text + 1;
-    int64_t n = text_length(p, text);
+    const struct reference *r = p->texts.reference;
+    struct reference_session *s = reference_text_begin(&p->texts, text);
+    const int32_t *next = p->texts.tokens + text * p->texts.n_text + 1;
+    int64_t n = reference_text_length(&p->texts, text);
     float *adjoint = reference_adjoint(s, s->stream);
     memcpy(s->stream, stream_of(p, r->n_layers, text), row_bytes(p, n));
     reference_tape_begin(s, sink);
@@ -179,9 +159,9 @@ static bool step_behind(struct reference_gradients *p, int64_t text,
 static bool step_layer(struct reference_gradients *p, int64_t text,
                        const struct reference_gradient_sink *sink, struct err *e)
 {
-    struct reference_session *s = begin_text(p, text);
+    struct reference_session *s = reference_text_begin(&p->texts, text);
     float *adjoint = reference_adjoint(s, s->stream), *rows = rows_of(p, p->adjoint, text);
-    size_t bytes = row_bytes(p, text_length(p, text));
+    size_t bytes = row_bytes(p, reference_text_length(&p->texts, text));
     run_layer(p, s, p->layer, text, sink, true);
     memcpy(adjoint, rows, bytes);
     bool ok = reference_tape_walk(s, e);
@@ -193,10 +173,10 @@ static bool step_layer(struct reference_gradients *p, int64_t text,
 static bool step_in_front(struct reference_gradients *p, int64_t text,
                           const struct reference_gradient_sink *sink, struct err *e)
 {
-    struct reference_session *s = p->sessions[p->n_sessions > 1 ? text : 0];
-    int64_t n = text_length(p, text);
+    struct reference_session *s = p->texts.sessions[p->texts.n_sessions > 1 ? text : 0];
+    int64_t n = reference_text_length(&p->texts, text);
     reference_tape_begin(s, sink);
-    p->reference->parts->family->embed(s, p->tokens + text * p->n_text, n);
+    p->texts.reference->parts->family->embed(s, p->texts.tokens + text * p->texts.n_text, n);
     memcpy(reference_adjoint(s, s->stream), rows_of(p, p->adjoint, text), row_bytes(p, n));
     return reference_tape_walk(s, e);
 }
@@ -204,11 +184,11 @@ static bool step_in_front(struct reference_gradients *p, int64_t text,
 bool reference_gradients_next(struct reference_gradients *p, const struct reference_gradient_sink *sink,
                               struct err *e)
 {
-    const struct reference *r = p->reference;
+    const struct reference *r = p->texts.reference;
     if (p->layer < -1)
         return err_set(e, ERR_BUG, "gradients of %lld layers were asked for, and more",
                        (long long)r->n_layers);
-    for (int64_t text = 0; text < text_count(p); text++) {
+    for (int64_t text = 0; text < reference_text_count(&p->texts); text++) {
         if (log_cancelled(r->parts->log, e))
             return false;
         bool ok = p->layer == r->n_layers ? step_behind(p, text, sink, e)
@@ -233,45 +213,26 @@ double reference_gradients_loss(const struct reference_gradients *p)
 
 /* ---- opening ---- */
 
-static bool make_sessions(struct reference_gradients *p, struct err *e)
+static bool open_gradients(struct reference_gradients *p, struct reference *r, const int32_t *tokens,
+                           size_t n, size_t n_text, struct err *e)
 {
-    p->n_sessions = p->reference->parts->family->shares_layers ? (int)text_count(p) : 1;
-    p->sessions = xcalloc((size_t)p->n_sessions, sizeof(struct reference_session *));
-    for (int i = 0; i < p->n_sessions; i++)
-        if (!reference_session_make(&p->sessions[i], p->reference, p->n_text, p->n_text, e) ||
-            !reference_tape_new(p->sessions[i], e))
-            return false;
-    return true;
-}
-
-static bool open_gradients(struct reference_gradients *p, const int32_t *tokens, size_t n, size_t n_text,
-                           struct err *e)
-{
-    struct reference *r = p->reference;
-    p->n = (int64_t)n;
-    p->n_text = (int64_t)(n_text < n ? n_text : n);
     p->layer = r->n_layers;
-    if (n == 0 || n_text == 0 || n > INT32_MAX)
-        return err_set(e, ERR_USAGE,
-                       "expected 1 to %d tokens in texts of at least one, found %zu in texts of %zu",
-                       INT32_MAX, n, n_text);
-    if (!reference_check_tokens(r, tokens, n, e))
+    if (!reference_texts_open(&p->texts, r, tokens, n, n_text, e))
         return false;
-    p->tokens = xmalloc(n * sizeof *p->tokens);
-    memcpy(p->tokens, tokens, n * sizeof *p->tokens);
-    p->norm = xcalloc((size_t)p->n_text, sizeof *p->norm);
-    return reference_alloc(&p->streams, r->n_layers + 1, p->n, r->hidden_size, e) &&
-           reference_alloc(&p->adjoint, p->n, r->hidden_size, 1, e) &&
-           reference_alloc(&p->logits, p->n_text, VOCABULARY_ROWS, 1, e) && make_sessions(p, e) &&
-           run_forward(p, e);
+    for (int i = 0; i < p->texts.n_sessions; i++)
+        if (!reference_tape_new(p->texts.sessions[i], e))
+            return false;
+    p->norm = xcalloc((size_t)p->texts.n_text, sizeof *p->norm);
+    return reference_alloc(&p->streams, r->n_layers + 1, p->texts.n, r->hidden_size, e) &&
+           reference_alloc(&p->adjoint, p->texts.n, r->hidden_size, 1, e) &&
+           reference_alloc(&p->logits, p->texts.n_text, VOCABULARY_ROWS, 1, e) && run_forward(p, e);
 }
 
 bool reference_gradients_new(struct reference_gradients **out, struct reference *r, const int32_t *tokens,
                              size_t n, size_t n_text, struct err *e)
 {
     struct reference_gradients *p = xcalloc(1, sizeof *p);
-    p->reference = r;
-    bool ok = open_gradients(p, tokens, n, n_text, e);
+    bool ok = open_gradients(p, r, tokens, n, n_text, e);
     if (!ok) {
         reference_gradients_free(p);
         p = NULL;
@@ -284,10 +245,7 @@ void reference_gradients_free(struct reference_gradients *p)
 {
     if (!p)
         return;
-    for (int i = 0; i < p->n_sessions && p->sessions; i++)
-        reference_session_free(p->sessions[i]);
-    free(p->sessions);
-    free(p->tokens);
+    reference_texts_free(&p->texts);
     free(p->norm);
     mem_free(p->streams);
     mem_free(p->adjoint);

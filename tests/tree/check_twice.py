@@ -29,7 +29,6 @@ ALIKE = {
     ("src/kernel/kernel_avx2.c", "src/kernel/kernel_avx512.c"): "what a level is made of: a list",
     ("src/kernel/kernel_fixed_avx512.c", "src/kernel/kernel_fixed_pdep_avx2.c"): "what a set is made of: a list",
     ("src/cli/cmd_template.c", "src/cli/cmd_tokenize.c"): "the variables of a command",
-    ("src/reference/gradients.c", "src/reference/inputs.c"): "the end of a function that opens something",
 }
 
 
