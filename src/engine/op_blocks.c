@@ -79,7 +79,7 @@ bool emit_blocks(struct compiler *c, const struct mil_op *op)
 /* ---- space_to_batch, batch_to_space ---- */
 
 struct batch_blocks {
-    int64_t n, channels, block[2],
+    int64_t n, block[2],
         edge[2]; /* of the images: their number; padding or crop before the first row and column */
     int64_t dims[4], other[4]; /* of the result and of x */
     bool to_batch;
@@ -137,7 +137,6 @@ bool emit_batch_blocks(struct compiler *c, const struct mil_op *op)
     memcpy(p->other, x.dims, sizeof p->other);
     p->edge[0] = edges[0];
     p->edge[1] = edges[2];
-    p->channels = t->dims[1];
     p->n = p->to_batch ? x.dims[0] : t->dims[0];
     for (int i = 0; i < 2;
          i++) { /* the rule that gave the shape has checked sizes; these are what the run relies on */

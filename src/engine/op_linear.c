@@ -1,7 +1,7 @@
 /* Products with constant weights: 1x1 convolutions and linear, as rows times a weight matrix; neighbouring
  * ones with the same input become one step. Also the general convolution, in plain loops. */
 #include <string.h>
-#include "engine/compiler.h"
+#include "engine/window.h"
 
 /* One weight matrix of a linear step. */
 struct linear_part {
@@ -355,15 +355,8 @@ bool as_rows(struct compiler *c, struct value *x, int feature_axis)
 
 /* ---- the general convolution ---- */
 
-struct conv {
-    int n_spatial;                              /* 1 .. 3 */
-    int64_t batch, groups, in_group, out_group; /* channels a group */
-    int64_t in[3], out[3], kernel[3], stride[3], dilation[3], pad[3];
-    bool has_bias;
-};
-
 /* First and last (behind) output place along axis d whose input lies inside for kernel element k. */
-static void conv_range(const struct conv *p, int d, int64_t k, int64_t *first, int64_t *last)
+static void conv_range(const struct window *p, int d, int64_t k, int64_t *first, int64_t *last)
 {
     int64_t shift = k * p->dilation[d] - p->pad[d], stride = p->stride[d];
     *first = shift >= 0 ? 0 : (-shift + stride - 1) / stride;
@@ -374,7 +367,7 @@ static void conv_range(const struct conv *p, int d, int64_t k, int64_t *first, i
 
 /* One output plane [out[0], out[1], out[2]], rows of the innermost axis at a time: each element's products are added input by input, tap by
  * tap, whatever the order of the rows. */
-static void conv_plane(const struct conv *p, const struct engine_run *r, float *y, const int64_t *y_strides,
+static void conv_plane(const struct window *p, const struct engine_run *r, float *y, const int64_t *y_strides,
                        const float *x, const int64_t *x_strides, int64_t channel_stride, const float *w,
                        const int64_t *w_strides, int64_t input_stride)
 {
@@ -427,14 +420,14 @@ static void conv_plane(const struct conv *p, const struct engine_run *r, float *
 /* The same product by product, by the emulation. */
 static void run_conv_emulated(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
 {
-    const struct conv *p = s->params;
+    const struct window *p = s->params;
     const float *x = value_pointer(r, &s->in[0]), *w = value_pointer(r, &s->in[1]);
     const float *bias = p->has_bias ? value_pointer(r, &s->in[2]) : NULL;
     const struct ane_model *ane = &r->plan->ane;
     float *y = value_pointer(r, &s->out[0]);
     int64_t n_out = p->groups * p->out_group, n_places = dims_product(p->out, p->n_spatial),
             n_taps = dims_product(p->kernel, p->n_spatial), begin, end;
-    pool_split(p->batch * n_out, 1, i_thread, n_threads, &begin, &end);
+    pool_split(p->n_images * n_out, 1, i_thread, n_threads, &begin, &end);
     for (int64_t item = begin; item < end; item++) {
         int64_t n = item / n_out, o = item % n_out, group = o / p->out_group;
         for (int64_t place = 0; place < n_places; place++) {
@@ -470,13 +463,13 @@ static void run_conv_emulated(const struct step *s, struct engine_run *r, int i_
 
 static void run_conv(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
 {
-    const struct conv *p = s->params;
+    const struct window *p = s->params;
     const float *x = value_pointer(r, &s->in[0]), *w = value_pointer(r, &s->in[1]);
     const float *bias = p->has_bias ? value_pointer(r, &s->in[2]) : NULL;
     float *y = value_pointer(r, &s->out[0]); /* dense */
     int64_t n_out = p->groups * p->out_group, n_places = dims_product(p->out, p->n_spatial), begin, end;
     const int64_t *x_strides = s->in[0].strides, *w_strides = s->in[1].strides;
-    pool_split(p->batch * n_out, 1, i_thread, n_threads, &begin, &end);
+    pool_split(p->n_images * n_out, 1, i_thread, n_threads, &begin, &end);
     for (int64_t item = begin; item < end; item++) {
         int64_t n = item / n_out, o = item % n_out, group = o / p->out_group;
         float *plane = y + item * n_places;
@@ -489,38 +482,8 @@ static void run_conv(const struct step *s, struct engine_run *r, int i_thread, i
     }
 }
 
-static bool conv_padding(struct compiler *c, const struct mil_op *op, struct conv *p)
-{
-    const struct mil_arg *a = mil_arg_find(op, "pad_type");
-    struct str type = {"valid", 5};
-    int64_t pad[6] = {0};
-    int n = 6;
-    if (a && a->n == 1) {
-        const struct mil_value *v = mil_binding_value(&a->bindings[0]);
-        if (!v || !mil_value_string(v, &type))
-            return compile_fail(c, ERR_UNSUPPORTED, "pad_type must be a constant string");
-    }
-    if (!arg_ints(c, op, "pad", pad, &n))
-        return false;
-    for (int d = 0; d < p->n_spatial; d++) {
-        int64_t reach = (p->kernel[d] - 1) * p->dilation[d] + 1;
-        if (type.n == 6 && memcmp(type.p, "custom", 6) == 0) {
-            p->pad[d] = n > 2 * d ? pad[2 * d] : 0;
-        } else if (type.n == 4 && memcmp(type.p, "same", 4) == 0) {
-            int64_t total = (p->out[d] - 1) * p->stride[d] + reach - p->in[d];
-            p->pad[d] = total > 0 ? total / 2 : 0;
-        } else if (type.n == 10 && memcmp(type.p, "same_lower", 10) == 0) {
-            int64_t total = (p->out[d] - 1) * p->stride[d] + reach - p->in[d];
-            p->pad[d] = total > 0 ? total - total / 2 : 0;
-        } else if (!(type.n == 5 && memcmp(type.p, "valid", 5) == 0)) {
-            return compile_fail(c, ERR_UNSUPPORTED, "pad_type %.*s", (int)type.n, type.p);
-        }
-    }
-    return true;
-}
-
 static bool emit_conv_general(struct compiler *c, const struct mil_op *op, struct value x, struct value w,
-                              const struct mil_type *t, struct conv *p)
+                              const struct mil_type *t, struct window *p)
 {
     bool has_bias;
     struct value bias = {0};
@@ -528,7 +491,7 @@ static bool emit_conv_general(struct compiler *c, const struct mil_op *op, struc
         (has_bias && !to_f32(c, &bias)))
         return false;
     p->has_bias = has_bias;
-    p->batch = x.dims[0];
+    p->n_images = x.dims[0];
     p->in_group = w.dims[1];
     p->out_group = p->groups > 0 ? w.dims[0] / p->groups : 0;
     if (p->groups < 1 || p->out_group * p->groups != w.dims[0] || p->in_group * p->groups != x.dims[1] ||
@@ -539,7 +502,7 @@ static bool emit_conv_general(struct compiler *c, const struct mil_op *op, struc
         p->out[d] = t->dims[2 + d];
         p->kernel[d] = w.dims[2 + d];
     }
-    if (!conv_padding(c, op, p))
+    if (!window_arguments(c, op, p, false))
         return false;
     struct value y = value_new(c, REPR_F32, t->rank, t->dims);
     struct step *s = step_new(c, "conv", c->plan->precision == ENGINE_ANE ? run_conv_emulated : run_conv);
@@ -561,19 +524,19 @@ bool emit_conv(struct compiler *c, const struct mil_op *op)
 {
     const struct mil_type *t = var_type(c, op->outputs[0]);
     struct weight source;
-    struct conv *p = ARENA_NEW(c->arena, struct conv);
+    struct window *p = ARENA_NEW(c->arena, struct window);
     struct value x, w;
-    int n = 3;
+    int n = SPATIAL_MAX;
     if (!operand_f32(c, op, "x", &x))
         return false;
     p->n_spatial = x.rank - 2;
-    for (int d = 0; d < 3; d++)
+    for (int d = 0; d < SPATIAL_MAX; d++)
         p->stride[d] = p->dilation[d] = 1;
-    if (p->n_spatial < 1 || p->n_spatial > 3 || !find_weight(c, op, &source))
+    if (p->n_spatial < 1 || p->n_spatial > SPATIAL_MAX || !find_weight(c, op, &source))
         return compile_fail(c, ERR_FORMAT, "expected x of rank 3 to 5 and a weight");
     if (!arg_ints(c, op, "strides", p->stride, &n))
         return false;
-    n = 3;
+    n = SPATIAL_MAX;
     if (!arg_ints(c, op, "dilations", p->dilation, &n) || !arg_int(c, op, "groups", 1, &p->groups))
         return false;
     const struct mil_type *wt = source.type;

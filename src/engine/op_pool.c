@@ -2,28 +2,16 @@
  * spatial axes. */
 #include <math.h>
 #include <string.h>
-#include "engine/compiler.h"
+#include "engine/window.h"
 
-enum { SPATIAL_MAX = 3 };
-
-struct window {
-    int id, n_spatial;
-    int64_t n_images, n_channels; /* n_channels of the result */
-    int64_t in[SPATIAL_MAX], out[SPATIAL_MAX], kernel[SPATIAL_MAX], stride[SPATIAL_MAX],
-        dilation[SPATIAL_MAX], pad[SPATIAL_MAX], pad_behind[SPATIAL_MAX];
-    bool excludes_padding;
-    int64_t groups, in_group, out_group; /* of a transposed convolution: channels a group */
-    bool has_bias;
-};
-
-/* strides, dilations and pads of p, whose sizes are known. With `same` padding what is padded in all is split in two, the odd one behind
- * (same_lower: before). For a transposed convolution in and out change places. */
-static bool window_arguments(struct compiler *c, const struct mil_op *op, struct window *p,
-                             bool is_transposed)
+bool window_arguments(struct compiler *c, const struct mil_op *op, struct window *p, bool is_transposed)
 {
     static const char *const types[] = {"valid", "same", "custom", "same_lower"};
+    const struct mil_arg *a = mil_arg_find(op, "pad_type");
     int64_t pad[2 * SPATIAL_MAX] = {0};
     int type, n = SPATIAL_MAX, n_pad = 2 * SPATIAL_MAX;
+    if (a && !mil_arg_value(op, "pad_type"))
+        return compile_fail(c, ERR_UNSUPPORTED, "pad_type must be a constant string");
     for (int d = 0; d < SPATIAL_MAX; d++)
         p->stride[d] = p->dilation[d] = 1;
     if (!arg_ints(c, op, "strides", p->stride, &n))
