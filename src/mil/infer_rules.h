@@ -46,6 +46,8 @@ bool infer_axis(struct infer *in, const char *name, int64_t axis, int rank, int 
 bool infer_axes(struct infer *in, const char *name, int rank, bool *flags, bool *known) MUST_CHECK;
 /* Sets result i. Rank and dims are checked against the limits. */
 bool infer_out(struct infer *in, int i, enum mil_dtype d, int rank, const int64_t *dims) MUST_CHECK;
+/* Result 0 of dtype d has the dims that the argument shape names. */
+bool infer_shape_out(struct infer *in, enum mil_dtype d) MUST_CHECK;
 /* Result i has type t. */
 bool infer_out_type(struct infer *in, int i, const struct mil_type *t) MUST_CHECK;
 /* dims of a and b broadcast to out. */

@@ -211,22 +211,12 @@ bool infer_rule_RANDOM(struct infer *in)
 {
     static const char *const names[] = {"low", "high", "mean", "stddev", "prob"};
     const struct mil_type *parameter, *type = NULL;
-    int64_t dims[MIL_RANK_MAX];
-    int n;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (!infer_tensor_optional(in, names[i], &parameter))
             return false;
         type = type ? type : parameter;
     }
-    if (!infer_ints(in, "shape", dims, MIL_RANK_MAX, &n))
-        return true;
-    for (int i = 0; i < n; i++) {
-        if (dims[i] < 0 && dims[i] != MIL_INT_UNKNOWN)
-            return infer_fail(in, "shape has the entry %lld", (long long)dims[i]);
-        if (dims[i] == MIL_INT_UNKNOWN)
-            dims[i] = MIL_DIM_UNKNOWN;
-    }
-    return infer_out(in, 0, type ? type->dtype : MIL_FP32, n, dims);
+    return infer_shape_out(in, type ? type->dtype : MIL_FP32);
 }
 
 bool infer_rule_RANDOM_CATEGORICAL(struct infer *in)

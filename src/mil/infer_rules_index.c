@@ -188,7 +188,7 @@ bool infer_rule_RANGE_1D(struct infer *in)
     return infer_out(in, 0, t->dtype, 1, &n);
 }
 
-static bool shape_out(struct infer *in, enum mil_dtype d)
+bool infer_shape_out(struct infer *in, enum mil_dtype d)
 {
     int64_t dims[MIL_RANK_MAX];
     int n;
@@ -206,7 +206,7 @@ static bool shape_out(struct infer *in, enum mil_dtype d)
 bool infer_rule_FILL(struct infer *in)
 {
     const struct mil_type *value;
-    return infer_tensor_optional(in, "value", &value) && shape_out(in, value ? value->dtype : MIL_FP32);
+    return infer_tensor_optional(in, "value", &value) && infer_shape_out(in, value ? value->dtype : MIL_FP32);
 }
 
 bool infer_rule_FILL_LIKE(struct infer *in)
