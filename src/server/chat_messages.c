@@ -92,12 +92,8 @@ static bool put_calls(const struct fields *f, const cJSON *calls, struct buf *ou
         buf_puts(out, i ? ",{" : "{");
         if (id)
             put_key_string(out, "id", id);
-        put_key_string(out, "type", "function");
-        put_key(out, "function");
-        buf_puts(out, "{");
-        put_key_string(out, "name", name);
-        put_key_string(out, "arguments", arguments);
-        buf_puts(out, "}}");
+        put_function(out, name, arguments);
+        buf_puts(out, "}");
     }
     buf_puts(out, "]");
     return true;

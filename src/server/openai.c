@@ -31,6 +31,21 @@ void openai_put_stream_problem(void *context, const struct problem *p, struct bu
     buf_puts(out, "\n\n");
 }
 
+struct follower openai_follower(const struct ask *a, bool is_stream,
+                                void (*event)(void *context, const struct event *e, struct buf *out),
+                                void (*end)(void *context, struct buf *out), void *context)
+{
+    return (struct follower){.api = API_OPENAI,
+                             .is_stream = is_stream,
+                             .type = SSE_TYPE,
+                             .ping = ":\n\n",
+                             .ping_seconds = a->ping_seconds,
+                             .event = event,
+                             .end = end,
+                             .problem = openai_put_stream_problem,
+                             .context = context};
+}
+
 bool openai_read_logprobs(struct ask *a, const struct fields *f)
 {
     bool wants = false;

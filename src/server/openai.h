@@ -16,6 +16,10 @@ void openai_head_init(struct openai_head *h, const char *prefix, const struct mo
 void openai_put_head(struct buf *out, const struct openai_head *h, const char *object);
 /* An error in a stream that has begun. */
 void openai_put_stream_problem(void *context, const struct problem *p, struct buf *out);
+/* How an answer goes to the client: as a stream of server-sent events, or whole. */
+struct follower openai_follower(const struct ask *a, bool is_stream,
+                                void (*event)(void *context, const struct event *e, struct buf *out),
+                                void (*end)(void *context, struct buf *out), void *context);
 /* "logprobs" and "top_logprobs" of chats. */
 bool openai_read_logprobs(struct ask *a, const struct fields *f) MUST_CHECK;
 /* What asks for something else than text. */

@@ -68,12 +68,8 @@ static void put_call_head(struct buf *b, int index, const char *id, const char *
     if (index >= 0)
         put_key_int(b, "index", index);
     put_key_string(b, "id", id);
-    put_key_string(b, "type", "function");
-    put_key(b, "function");
-    buf_puts(b, "{");
-    put_key_string(b, "name", name);
-    put_key_string(b, "arguments", arguments);
-    buf_puts(b, "}}");
+    put_function(b, name, arguments);
+    buf_puts(b, "}");
 }
 
 static void stream_call(struct chat *c, const struct event *e, struct buf *out)
@@ -254,15 +250,7 @@ static void run(struct server *s, struct exchange *x, struct ask *a)
         for (int k = 0; k < 4; k++)
             buf_init(bufs[k], ANSWER_BYTES_MAX);
     }
-    const struct follower f = {.api = API_OPENAI,
-                               .is_stream = a->is_stream,
-                               .type = SSE_TYPE,
-                               .ping = ":\n\n",
-                               .ping_seconds = a->ping_seconds,
-                               .event = on_event,
-                               .end = on_end,
-                               .problem = openai_put_stream_problem,
-                               .context = &c};
+    const struct follower f = openai_follower(a, a->is_stream, on_event, on_end, &c);
     follow(s, x, a, &f);
     for (int i = 0; i < c.n_choices; i++) {
         struct buf *bufs[] = {&c.choices[i].content, &c.choices[i].reasoning, &c.choices[i].calls,

@@ -105,15 +105,7 @@ static bool read_request(struct server *s, const struct fields *f, struct ask *a
 static bool run_prompt(struct server *s, struct exchange *x, struct ask *a, struct completion *c,
                        struct followed *state)
 {
-    const struct follower f = {.api = API_OPENAI,
-                               .is_stream = c->is_stream,
-                               .type = SSE_TYPE,
-                               .ping = ":\n\n",
-                               .ping_seconds = a->ping_seconds,
-                               .event = on_event,
-                               .end = on_end,
-                               .problem = openai_put_stream_problem,
-                               .context = c};
+    const struct follower f = openai_follower(a, c->is_stream, on_event, on_end, c);
     c->counts = (struct counts){0};
     c->n_choices = a->job.n_choices;
     c->vocabulary = a->job.n_top >= 0 ? scheduler_vocabulary(model_scheduler(a->model)) : NULL;

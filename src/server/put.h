@@ -42,6 +42,17 @@ static inline void put_key_number(struct buf *b, const char *key, double value)
     json_put_double(b, value);
 }
 
+/* Members of a tool call: "type" and "function" with these two; arguments: JSON in a string. */
+static inline void put_function(struct buf *b, const char *name, const char *arguments)
+{
+    put_key_string(b, "type", "function");
+    put_key(b, "function");
+    buf_puts(b, "{");
+    put_key_string(b, "name", name);
+    put_key_string(b, "arguments", arguments);
+    buf_puts(b, "}");
+}
+
 /* JSON as it stands. */
 static inline void put_key_raw(struct buf *b, const char *key, const char *json)
 {
