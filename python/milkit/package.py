@@ -142,11 +142,7 @@ class Session(Handle):
         progress: a function of (stage, done, total), which stops the call by returning False."""
         array, n = _ids(ids)
         reused = c_size_t()
-        call = new(Call)
-        if progress:
-            call.progress = PROGRESS_FN(
-                lambda _, p: progress(p[0].stage.decode(), p[0].done, p[0].total) is not False
-            )
+        call = _call(progress)
         lib.mk_session_sync(self.value, array, n, byref(call), byref(reused))
         return reused.value
 

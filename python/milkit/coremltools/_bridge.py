@@ -16,14 +16,6 @@ from ..model import Function, Model, compile_model
 _ARRAY_TYPES = (np.int8, np.int32, np.float32, np.float64)
 
 
-class _Ports:
-    """The ports of a function that a state or a prediction is about."""
-
-    def __init__(self, function):
-        self.inputs = {p.name: p for p in function.inputs}
-        self.outputs = {p.name: p for p in function.outputs}
-
-
 def _as_feature(name, value, port):
     """The value as an array of the declared type and rank."""
     if isinstance(value, (bool, np.bool_)):
@@ -102,17 +94,17 @@ class ModelProxy:
             self._function = Function(self._model, function_name or None)
         except Error as error:
             raise RuntimeError(f'Error compiling model: "{error}"') from None
-        self._ports = _Ports(self._function)
+        self._inputs = {p.name: p for p in self._function.inputs}
         self._load = time.perf_counter_ns() - begin
 
     def predict(self, data, state=None):
         arrays = {}
         for name, value in data.items():
-            if name not in self._ports.inputs:
+            if name not in self._inputs:
                 raise RuntimeError(
-                    f"the model has no input {name}; it has {', '.join(self._ports.inputs) or 'none'}"
+                    f"the model has no input {name}; it has {', '.join(self._inputs) or 'none'}"
                 )
-            arrays[name] = _as_feature(name, value, self._ports.inputs[name])
+            arrays[name] = _as_feature(name, value, self._inputs[name])
         begin = time.perf_counter_ns()
         try:
             out = self._function.predict(arrays, state._state if state is not None else None)
