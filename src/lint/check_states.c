@@ -220,6 +220,6 @@ void lint_check_loose_update(struct lint_scan *s)
         if (distance == 1)
             lint_add(s, LINT_NOTE, op, "slice_update of a part of a state");
         else if (distance == 2)
-            lint_add_op(s, op, "slice_update of what is no state");
+            lint_add_op(s, op, "slice_update of what is not a state");
     }
 }

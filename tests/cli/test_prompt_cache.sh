@@ -62,7 +62,7 @@ run tiny 5,9,77 --prompt-cache missing.bin --prompt-cache-ro
 grep -q 'missing.bin: no such file' err.txt || fail "-ro without a file: $(cat err.txt)"
 [ -e missing.bin ] && fail "--prompt-cache-ro has made a file"
 
-# ---- what is refused: other weights, a package, a precision; damage; what is no state at all ----
+# ---- what is refused: other weights, a package, a precision; damage; what is not a state at all ----
 ask="run --tokens 5,9 -n 1 --ids --greedy"
 cp -r tiny changed
 weights=$(ls -d changed/*FFN*/weights/weight.bin changed/*FFN*/Data/com.apple.CoreML/weights/weight.bin 2>/dev/null | head -1)
