@@ -1,8 +1,7 @@
 /* /v1/chat/completions. */
 #include <stdlib.h>
 #include <time.h>
-#include "server/chat_messages.h"
-#include "server/answer_format.h"
+#include "server/chat_request.h"
 #include "server/openai.h"
 #include "server/server_internal.h"
 
@@ -220,21 +219,6 @@ static void on_end(void *context, struct buf *out)
 
 /* ---- the request ---- */
 
-static bool read_request(struct server *s, struct exchange *x, const struct fields *f, struct ask *a,
-                         struct chat_prompt *prompt)
-{
-    static const struct ask_names names = {.max_tokens = {"max_completion_tokens", "max_tokens", "n_predict"},
-                                           .stop = "stop",
-                                           .temperature_most = 100};
-    bool continues = true;
-    return ask_read_stream(a, f) && ask_read_sampling(a, f, &names) && openai_read_logprobs(a, f) &&
-           openai_refuse_media(f) && chat_prompt_read_options(prompt, f, exchange_body(x), &continues) &&
-           chat_prompt_read_messages(prompt, f, continues) &&
-           chat_prompt_read_tools(prompt, f, exchange_body(x), a) && format_read(a, f) &&
-           format_force_call(a, prompt, f) && chat_prompt_render(prompt, a, NULL, f->problem) &&
-           format_begin(a, f->problem) && openai_apply_defaults(s, a);
-}
-
 static void run(struct server *s, struct exchange *x, struct ask *a)
 {
     struct chat c = {.is_stream = a->is_stream,
@@ -265,14 +249,9 @@ void post_chat(struct server *s, struct exchange *x)
 {
     struct problem p = {0};
     struct ask a = {0};
-    struct chat_prompt prompt;
     cJSON *root = NULL;
-    chat_prompt_init(&prompt);
-    bool ok = body_parse(&root, exchange_body(x), &p);
-    const struct fields f = {root, "", &p};
-    ok = ok && ask_begin(&a, s->models, &f) && read_request(s, x, &f, &a, &prompt);
+    bool ok = body_parse(&root, exchange_body(x), &p) && chat_request_read(s, root, exchange_body(x), &a, &p);
     cJSON_Delete(root);
-    chat_prompt_fini(&prompt);
     if (ok)
         run(s, x, &a);
     else

@@ -381,6 +381,57 @@ streamed "all('timings' in k for k in c if k['choices'] and k['choices'][0]['del
 for path in /v1/embeddings /v1/rerank /infill /v1/audio/speech /api/embed; do
     ask 400 $path '{}'
 done
+# ---- the same by Anthropic's and Ollama's interfaces ----
+ask 200 /v1/chat/completions "{$m,\"max_tokens\":24,\"temperature\":0}"
+cp out.txt whole.txt
+same="json.load(open('whole.txt'))['choices'][0]['message']['content']"
+ask 200 /v1/messages "{$m,\"max_tokens\":24,\"temperature\":0}"
+is "d['type'] == 'message' and d['stop_reason'] == 'max_tokens' and d['stop_sequence'] is None and ''.join(b['text'] for b in d['content'] if b['type'] == 'text') == $same"
+is "d['usage']['input_tokens'] + d['usage']['cache_read_input_tokens'] == json.load(open('whole.txt'))['usage']['prompt_tokens'] and d['usage']['output_tokens'] == 24"
+ask 200 /v1/messages "{$m,\"max_tokens\":24,\"temperature\":0,\"stream\":true}"
+python3 - <<'P' || fail "events of /v1/messages: $(head -c 500 out.txt)"
+import json
+events = [e.split("\n") for e in open("out.txt").read().split("\n\n") if e]
+data = [json.loads(e[1][6:]) for e in events]
+assert all(e[0] == "event: " + d["type"] for e, d in zip(events, data))
+kinds = [d["type"] for d in data]
+assert kinds[0] == "message_start" and kinds[-2:] == ["message_delta", "message_stop"], kinds
+open_block, index = None, 0
+for d in data:
+    if d["type"] == "content_block_start":
+        assert open_block is None and d["index"] == index
+        open_block = index
+    elif d["type"] == "content_block_delta":
+        assert d["index"] == open_block
+    elif d["type"] == "content_block_stop":
+        assert d["index"] == open_block
+        open_block, index = None, index + 1
+text = "".join(d["delta"].get("text", "") for d in data if d["type"] == "content_block_delta")
+assert text == json.load(open("whole.txt"))["choices"][0]["message"]["content"], text
+P
+ask 200 /v1/messages/count_tokens "{$m}"
+is "d == {'input_tokens': json.load(open('whole.txt'))['usage']['prompt_tokens']}"
+ask 400 /v1/messages '{"messages":[{"role":"user","content":[{"type":"image"}]}]}'
+is "d['type'] == 'error' and d['error']['type'] == 'invalid_request_error' and d['request_id']"
+ask 200 /api/chat "{$m,\"model\":\"tiny\",\"stream\":false,\"options\":{\"temperature\":0,\"num_predict\":24}}"
+is "d['done'] and d['done_reason'] == 'length' and d['message']['content'] == $same and d['eval_count'] == 24"
+ask 200 /api/chat "{$m,\"model\":\"tiny:latest\",\"options\":{\"temperature\":0,\"num_predict\":24}}"
+python3 -c 'import json
+lines = [json.loads(l) for l in open("out.txt")]
+assert [l["done"] for l in lines] == [False] * (len(lines) - 1) + [True]
+assert "".join(l["message"]["content"] for l in lines) == json.load(open("whole.txt"))["choices"][0]["message"]["content"]' || fail "lines of /api/chat: $(head -c 300 out.txt)"
+grep -qi '^content-type: application/x-ndjson' head.txt || fail "$(cat head.txt)"
+ask 200 /api/generate '{"model":"tiny","prompt":"But, beloved","stream":false,"options":{"temperature":0,"num_predict":24}}'
+is "d['response'] == $same"
+ask 400 /api/chat "{$m}"
+is "list(d) == ['error']"
+ask 200 /api/chat '{"model":"tiny","messages":[]}'
+is "d['done_reason'] == 'load'"
+ask 200 /api/show '{"model":"tiny"}'
+is "d['model_info']['milkit.context_length'] == 512"
+ask 404 /api/show '{"model":"none"}'
+curl -s "$url/api/tags" >out.txt
+is "[k['name'] for k in d['models']] == ['tiny']"
 curl -s "$url/props" >out.txt
 is "d['default_generation_settings']['n_ctx'] == 512 and d['total_slots'] == 3 and d['model_path'] == 'tiny' and d['default_generation_settings']['params']['temperature'] > 0"
 curl -s "$url/slots" >out.txt
