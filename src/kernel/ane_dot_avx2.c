@@ -1,5 +1,6 @@
 /* The same sum, eight products at a time, in 32 bits where they are enough. */
 #include "kernel/ane_dot.h"
+#if defined(__x86_64__)
 #include <immintrin.h>
 
 /* Products have 22 bits, so float32 holds them; adding a half is exact wherever it can change what is cut off. The sum of magnitudes
@@ -36,3 +37,4 @@ int64_t ane_dot_avx2(const float *x, const float *least, const float *w, int64_t
         total += sums[k];
     return total + ane_dot_scalar(x + i, least + i, w + i, n - i);
 }
+#endif

@@ -109,6 +109,13 @@ while IFS= read -r name; do
     check_client "src/cli/$name" "$name"
 done < <(sed -n '/^like any other program/,/^$/p' docs/architecture.md | grep -oE '`[a-z_]+\.c`' | tr -d '`')
 
+# A source of one instruction set is empty on other processors: the guard stands before the first header of intrinsics or of lanes.
+for file in src/kernel/*_avx2.c src/kernel/*_avx512.c; do
+    [ -f "$file" ] || continue
+    first=$(grep -nE '^[[:space:]]*#[[:space:]]*(if .*__x86_64__|include .*(immintrin|_avx))' "$file" | head -1)
+    [[ $first == *__x86_64__* ]] || report "$file: expected #if defined(__x86_64__) before $first"
+done
+
 if [ "$n_files" = 0 ]; then
     report "no source files found"
 fi

@@ -57,6 +57,10 @@ put src/cli/a.c '#include "engine/engine.h"'
 includes 1 'engine is included by src/runtime/backend_engine.c alone'
 put src/runtime/backend_engine.c '#include "engine/engine.h"'
 includes 0 "0 violations"
+put src/kernel/a_avx2.c '#include <immintrin.h>'
+includes 1 'src/kernel/a_avx2.c: expected #if defined(__x86_64__)'
+put src/kernel/a_avx2.c $'#if defined(__x86_64__)\n#include <immintrin.h>\n#endif'
+includes 0 "0 violations"
 put src/measure/a.c 'int n = engine_state_count(s);'
 includes 1 'src/measure/a.c:1: a name of engine: engine_state_count'
 put src/cli/a.h 'int p = ENGINE_FP16, is_backend_engine_x;'
