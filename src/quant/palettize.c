@@ -106,6 +106,16 @@ void quant_collect(struct quant_scratch *s, const f16 *w, int64_t n, const float
     }
 }
 
+void quant_collect_each(struct quant_scratch *s, const f16 *w, int64_t n, const float *importance)
+{
+    s->is_weighted = true;
+    for (int64_t i = 0; i < n; i++) {
+        s->count[w[i]]++;
+        s->importance[w[i]] += (double)importance[i];
+        s->seen[w[i] >> BLOCK_BITS] = 1;
+    }
+}
+
 /* A value is there or not without any pattern, so each is written and only those that are there move the end. */
 static int list_block(const struct quant_scratch *s, int b, int step, uint16_t *to)
 {

@@ -63,6 +63,8 @@ void quant_scratch_free(struct quant_scratch *s); /* accepts NULL */
 void quant_collect_begin(struct quant_scratch *s);
 void quant_collect(struct quant_scratch *s, const f16 *w, int64_t n, const float *importance, int64_t column,
                    int64_t n_columns);
+/* The same with an importance of each value, [n], positive and finite: all values of a group come with one, or none does. */
+void quant_collect_each(struct quant_scratch *s, const f16 *w, int64_t n, const float *importance);
 /* Squares of errors and of values, over the elements (not weighted by importance). */
 struct quant_stats {
     double error, energy;
@@ -110,7 +112,9 @@ struct quant_weight {
     int ordinal;                     /* among weights of this name, in the order of first use, from 0 */
     const struct mil_value *source;  /* fp16, produced on demand */
     struct mil_value *codes, *table; /* what the program refers to now; their bytes come from units */
-    struct quant_spec spec;          /* as it is carried out: group and block divide their axes, 0 is gone */
+    /* Importance of each element, [rows, columns], or NULL: a column's. Set before the first unit runs. */
+    const float *each;
+    struct quant_spec spec; /* as it is carried out: group and block divide their axes, 0 is gone */
     int64_t rows, columns;
     const float *importance; /* [columns] or NULL; set before the first unit runs */
     struct quant_made *made; /* what units hand on, made before the first one runs; NULL: they make it */

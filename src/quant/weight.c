@@ -92,7 +92,10 @@ static bool for_values(struct run *r, int64_t begin, int64_t end, int64_t unit_e
 static bool collect_step(struct run *r, const f16 *values, int64_t at, int64_t n, void *ctx)
 {
     (void)ctx;
-    quant_collect(r->scratch, values, n, r->w->importance, at % r->w->columns, r->w->columns);
+    if (r->w->each)
+        quant_collect_each(r->scratch, values, n, r->w->each + at);
+    else
+        quant_collect(r->scratch, values, n, r->w->importance, at % r->w->columns, r->w->columns);
     return true;
 }
 

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/spill.h"
 #include "reference/tape.h"
 #include "reference/texts.h"
 
@@ -15,10 +16,12 @@
 struct reference_gradients {
     struct reference_texts texts;
     int64_t layer;
-    float *streams; /* [n_layers + 1, n, hidden_size]: in front of a layer, behind the last one */
-    float *adjoint; /* [n, hidden_size]: of the stream behind the next step's layer */
-    float *logits;  /* [n_text, VOCABULARY_ROWS] */
-    double *norm;   /* [n_text]: log of the sum of exp of a token's logits */
+    /* [n_layers + 1, n, hidden_size]: in front of a layer, behind the last one */
+    float *streams;
+    struct spill *spill; /* in place of streams, where there is one */
+    float *adjoint;      /* [n, hidden_size]: of the stream behind the next step's layer */
+    float *logits;       /* [n_text, VOCABULARY_ROWS] */
+    double *norm;        /* [n_text]: log of the sum of exp of a token's logits */
     double loss;
 };
 
@@ -27,27 +30,40 @@ static float *rows_of(const struct reference_gradients *p, float *all, int64_t t
     return all + text * p->texts.n_text * p->texts.reference->hidden_size;
 }
 
-static float *stream_of(const struct reference_gradients *p, int64_t layer, int64_t text)
-{
-    return rows_of(p, p->streams + layer * p->texts.n * p->texts.reference->hidden_size, text);
-}
-
 static size_t row_bytes(const struct reference_gradients *p, int64_t n)
 {
     return (size_t)(n * p->texts.reference->hidden_size) * sizeof(float);
 }
 
-/* The layer on the stream in front of it, from the state that a text begins with. */
-static void run_layer(const struct reference_gradients *p, struct reference_session *s, int64_t layer,
-                      int64_t text, const struct reference_gradient_sink *sink, bool is_taped)
+/* The session's stream, of the text in front of the layer, is kept, or is as it was then. */
+static bool stream_keep(struct reference_gradients *p, const struct reference_session *s, int64_t layer,
+                        int64_t text, struct err *e)
 {
-    const struct reference_family *family = p->texts.reference->parts->family;
-    int64_t n = reference_text_length(&p->texts, text);
-    memcpy(s->stream, stream_of(p, layer, text), row_bytes(p, n));
+    int64_t at = (layer * p->texts.n + text * p->texts.n_text) * p->texts.reference->hidden_size;
+    size_t bytes = row_bytes(p, reference_text_length(&p->texts, text));
+    if (p->spill)
+        return spill_put(p->spill, (uint64_t)at * sizeof(float), s->stream, bytes, e);
+    memcpy(p->streams + at, s->stream, bytes);
+    return true;
+}
+
+static bool stream_take(const struct reference_gradients *p, struct reference_session *s, int64_t layer,
+                        int64_t text, struct err *e)
+{
+    int64_t at = (layer * p->texts.n + text * p->texts.n_text) * p->texts.reference->hidden_size;
+    size_t bytes = row_bytes(p, reference_text_length(&p->texts, text));
+    if (p->spill)
+        return spill_get(p->spill, (uint64_t)at * sizeof(float), s->stream, bytes, e);
+    memcpy(s->stream, p->streams + at, bytes);
+    return true;
+}
+
+/* The layer on the session's stream, from the state that a text begins with. */
+static void run_layer(struct reference_session *s, int64_t layer, int64_t n)
+{
+    const struct reference_family *family = s->reference->parts->family;
     if (family->layer_reset)
         family->layer_reset(s, layer);
-    if (is_taped)
-        reference_tape_begin(s, sink);
     family->layer(s, layer, n);
 }
 
@@ -56,13 +72,11 @@ static bool run_forward(struct reference_gradients *p, struct err *e)
     const struct reference *r = p->texts.reference;
     for (int64_t text = 0; text < reference_text_count(&p->texts); text++) {
         struct reference_session *s = reference_text_begin(&p->texts, text);
-        int64_t n = reference_text_length(&p->texts, text);
-        memcpy(stream_of(p, 0, text), s->stream, row_bytes(p, n));
-        for (int64_t layer = 0; layer < r->n_layers; layer++) {
-            if (log_cancelled(r->parts->log, e))
+        for (int64_t layer = 0; layer <= r->n_layers; layer++) {
+            if (log_cancelled(r->parts->log, e) || !stream_keep(p, s, layer, text, e))
                 return false;
-            run_layer(p, s, layer, text, NULL, false);
-            memcpy(stream_of(p, layer + 1, text), s->stream, row_bytes(p, n));
+            if (layer < r->n_layers)
+                run_layer(s, layer, reference_text_length(&p->texts, text));
         }
     }
     return true;
@@ -145,7 +159,8 @@ static bool step_behind(struct reference_gradients *p, int64_t text,
     const int32_t *next = p->texts.tokens + text * p->texts.n_text + 1;
     int64_t n = reference_text_length(&p->texts, text);
     float *adjoint = reference_adjoint(s, s->stream);
-    memcpy(s->stream, stream_of(p, r->n_layers, text), row_bytes(p, n));
+    if (!stream_take(p, s, r->n_layers, text, e))
+        return false;
     reference_tape_begin(s, sink);
     r->parts->family->finish(s, n);
     add_loss(p, s, next, n - 1);
@@ -161,8 +176,12 @@ static bool step_layer(struct reference_gradients *p, int64_t text,
 {
     struct reference_session *s = reference_text_begin(&p->texts, text);
     float *adjoint = reference_adjoint(s, s->stream), *rows = rows_of(p, p->adjoint, text);
-    size_t bytes = row_bytes(p, reference_text_length(&p->texts, text));
-    run_layer(p, s, p->layer, text, sink, true);
+    int64_t n = reference_text_length(&p->texts, text);
+    size_t bytes = row_bytes(p, n);
+    if (!stream_take(p, s, p->layer, text, e))
+        return false;
+    reference_tape_begin(s, sink);
+    run_layer(s, p->layer, n);
     memcpy(adjoint, rows, bytes);
     bool ok = reference_tape_walk(s, e);
     memcpy(rows, adjoint, bytes);
@@ -214,7 +233,7 @@ double reference_gradients_loss(const struct reference_gradients *p)
 /* ---- opening ---- */
 
 static bool open_gradients(struct reference_gradients *p, struct reference *r, const int32_t *tokens,
-                           size_t n, size_t n_text, struct err *e)
+                           size_t n, size_t n_text, const char *folder, struct err *e)
 {
     p->layer = r->n_layers;
     if (!reference_texts_open(&p->texts, r, tokens, n, n_text, e))
@@ -223,16 +242,17 @@ static bool open_gradients(struct reference_gradients *p, struct reference *r, c
         if (!reference_tape_new(p->texts.sessions[i], e))
             return false;
     p->norm = xcalloc((size_t)p->texts.n_text, sizeof *p->norm);
-    return reference_alloc(&p->streams, r->n_layers + 1, p->texts.n, r->hidden_size, e) &&
+    return (folder ? spill_open(&p->spill, folder, e)
+                   : reference_alloc(&p->streams, r->n_layers + 1, p->texts.n, r->hidden_size, e)) &&
            reference_alloc(&p->adjoint, p->texts.n, r->hidden_size, 1, e) &&
            reference_alloc(&p->logits, p->texts.n_text, VOCABULARY_ROWS, 1, e) && run_forward(p, e);
 }
 
 bool reference_gradients_new(struct reference_gradients **out, struct reference *r, const int32_t *tokens,
-                             size_t n, size_t n_text, struct err *e)
+                             size_t n, size_t n_text, const char *folder, struct err *e)
 {
     struct reference_gradients *p = xcalloc(1, sizeof *p);
-    bool ok = open_gradients(p, r, tokens, n, n_text, e);
+    bool ok = open_gradients(p, r, tokens, n, n_text, folder, e);
     if (!ok) {
         reference_gradients_free(p);
         p = NULL;
@@ -248,6 +268,7 @@ void reference_gradients_free(struct reference_gradients *p)
     reference_texts_free(&p->texts);
     free(p->norm);
     mem_free(p->streams);
+    spill_close(p->spill);
     mem_free(p->adjoint);
     mem_free(p->logits);
     free(p);

@@ -149,10 +149,11 @@ struct reference_gradient_sink {
  * The same numbers for any number of threads and any instruction set. */
 struct reference_gradients;
 /* Runs forward. tokens [n] are cut into texts of n_text tokens, each of which begins at position 0 and sees nothing of the others.
- * Memory: the residual stream of all tokens in front of each layer, a layer's values for one text; where layers read what
- * others have remembered, a session for each text. ERR_USAGE for a token beyond the vocabulary. */
+ * Memory: a layer's values for one text; where layers read what others have remembered, a session for each text; and the
+ * residual stream of all tokens in front of each layer, in a file of this folder or, folder NULL, in memory. ERR_USAGE for a
+ * token beyond the vocabulary. */
 bool reference_gradients_new(struct reference_gradients **out, struct reference *r, const int32_t *tokens,
-                             size_t n, size_t n_text, struct err *e) MUST_CHECK;
+                             size_t n, size_t n_text, const char *folder, struct err *e) MUST_CHECK;
 void reference_gradients_free(struct reference_gradients *p); /* accepts NULL */
 /* The next step, text after text: first what is behind the layers, the head with them, then layer after layer from the last to
  * the first, then what is in front of them. A matrix that is tied to another one has its gradients where it is used. sink NULL:

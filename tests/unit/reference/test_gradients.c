@@ -89,7 +89,8 @@ static void collect(struct collection *c, const char *name, const int32_t *token
     ASSERT_OK(safetensors_open(&files, path, e));
     c->files = files;
     ASSERT_OK(reference_open(&r, path, &options, e));
-    ASSERT_OK(reference_gradients_new(&p, r, tokens, (size_t)n, (size_t)n_text, e));
+    ASSERT_OK(
+        reference_gradients_new(&p, r, tokens, (size_t)n, (size_t)n_text, n_threads % 2 ? NULL : ".", e));
     for (int64_t layer = r->n_layers; layer >= -1; layer--) {
         assert_int_equal(reference_gradients_layer(p), layer);
         c->is_head = layer == r->n_layers;
@@ -262,14 +263,14 @@ static void test_refusals(void **unused)
     struct err e = {0};
     ASSERT_OK(reference_open(&r, path, &options, e));
     int32_t tokens[] = {1, (int32_t)r->vocab_size};
-    assert_false(reference_gradients_new(&p, r, tokens, 2, 2, &e));
+    assert_false(reference_gradients_new(&p, r, tokens, 2, 2, NULL, &e));
     assert_int_equal(e.code, ERR_USAGE);
     assert_null(p);
     e = (struct err){0};
-    assert_false(reference_gradients_new(&p, r, tokens, 0, 2, &e));
+    assert_false(reference_gradients_new(&p, r, tokens, 0, 2, NULL, &e));
     assert_int_equal(e.code, ERR_USAGE);
     /* A token without one that follows has no loss, and nobody need look. */
-    ASSERT_OK(reference_gradients_new(&p, r, tokens, 1, 2, e));
+    ASSERT_OK(reference_gradients_new(&p, r, tokens, 1, 2, NULL, e));
     for (int64_t i = r->n_layers; i >= -1; i--)
         ASSERT_OK(reference_gradients_next(p, NULL, e));
     assert_true(reference_gradients_loss(p) == 0);
