@@ -592,7 +592,7 @@ MK_API void mk_result_free(mk_result *r);
  *   "context" (positions of the caches, 512), "batch" (tokens of a prefill call, 64), "split-head" (parts of the head, by the family), "gdn-chunk",
  *   "threads" (the library's): numbers; "chunks" (1): a number or "auto";
  *   "prefix" (of file names), "format" ("both", "mlmodelc", "mlpackage"; "safetensors": a GGUF file as a checkpoint), "only" (parts: "embeddings", "ffn", "chunk:N", "head", "meta");
- *   "lut-embeddings", "lut-ffn", "lut-head" ("bits" or "bits,group"), "lut-method" ("kmeans", "exact", "activation", "feedback", "best"; by the width), "lut-ffn-mixed" (a mean of bits, a number),
+ *   "lut-embeddings", "lut-ffn", "lut-head" ("bits" or "bits,group"), "lut-method" ("kmeans", "exact", "activation", "fisher", "feedback", "best"; by the width), "lut-ffn-mixed" (a mean of bits, a number),
  *   "residual-scale" ("auto", "off" or a power of two, a number), "calibration" (a text file for these methods and measures, "@" and a file of token ids, or "self": the model writes it for the methods),
  *   "calibration-tokens" (of it for methods, 16384);
  *   "quant-embeddings", "quant-ffn", "quant-head" ("int8", "int8,tensor", "int4,BLOCK"); "report" (a file: what each tensor cost); "config" (a JSON

@@ -39,14 +39,13 @@ static bool read_method(const struct conversion_words *w, enum quant_method *met
     if (!w->lut_method || quant_method_find(w->lut_method, method))
         return true;
     char *list = quant_method_list();
-    err_set(e, strcmp(w->lut_method, "fisher") == 0 ? ERR_UNSUPPORTED : ERR_USAGE,
-            "%s: expected %s, found '%s'", name_of(w, "lut-method").text, list, w->lut_method);
+    err_set(e, ERR_USAGE, "%s: expected %s, found '%s'", name_of(w, "lut-method").text, list, w->lut_method);
     free(list);
     return false;
 }
 
 /* Does a part have palettes that more than weights must be known for? */
-static bool needs_inputs(const struct quant_spec *s)
+static bool measures(const struct quant_spec *s)
 {
     return s->kind == QUANT_LUT && quant_method_needs(s->method) != QUANT_NEEDS_NOTHING;
 }
@@ -85,14 +84,14 @@ static bool read_mixed(const struct conversion_words *w, struct convert_options 
     char *end = NULL;
     int narrow = o->ffn.bits, wide = quant_wider(narrow);
     bool is_given = w->lut_ffn_mixed && strcmp(w->lut_ffn_mixed, "none") != 0;
-    bool is_guided = needs_inputs(&o->ffn) || needs_inputs(&o->head);
+    bool is_guided = measures(&o->ffn) || measures(&o->head);
     if (!is_given && !is_guided && o->settings.residual_scale > 0 && w->calibration)
         return err_set(e, ERR_USAGE,
-                       "%s: only %s, %s activation, feedback and best, and %s auto measure on a text",
+                       "%s: only %s, %s activation, fisher, feedback and best, and %s auto measure on a text",
                        name_of(w, "calibration").text, mixed.text, name_of(w, "lut-method").text,
                        name_of(w, "residual-scale").text);
     if (!is_guided && w->calibration_tokens != CONVERSION_NOT_GIVEN)
-        return err_set(e, ERR_USAGE, "%s: only %s activation, feedback and best take it",
+        return err_set(e, ERR_USAGE, "%s: only %s activation, fisher, feedback and best take it",
                        name_of(w, "calibration-tokens").text, name_of(w, "lut-method").text);
     if (!is_given)
         return true;
@@ -250,8 +249,8 @@ static void prepare(struct conversion *c, const struct conversion_words *w, stru
                        .n_tokens = w->calibration_tokens == CONVERSION_NOT_GIVEN ? 0 : w->calibration_tokens,
                        .n_threads = o->n_threads,
                        .log = log};
-    if (needs_inputs(&o->ffn) || needs_inputs(&o->head)) {
-        c->guide.method = needs_inputs(&o->ffn) ? o->ffn.method : o->head.method;
+    if (measures(&o->ffn) || measures(&o->head)) {
+        c->guide.method = measures(&o->ffn) ? o->ffn.method : o->head.method;
         if (!c->calibration.from)
             c->guide.calibration = &c->self_text;
         o->guide = guide_layer;
@@ -259,6 +258,17 @@ static void prepare(struct conversion *c, const struct conversion_words *w, stru
         o->guide_begin = guide_begin;
         o->guide_context = &c->guide;
         o->guide_key = c->guide.key;
+    }
+    if (quant_method_needs(c->guide.method) == QUANT_NEEDS_GRADIENTS) {
+        c->fisher = (struct fisher){.calibration = c->guide.calibration,
+                                    .n_tokens = c->guide.n_tokens,
+                                    .folder = o->output,
+                                    .n_threads = o->n_threads,
+                                    .log = log};
+        o->guide = fisher_layer;
+        o->guide_begin = fisher_begin;
+        o->guide_context = &c->fisher;
+        o->guide_key = c->fisher.key;
     }
     if (o->ffn_mean_bits > 0) {
         c->mixed.calibration = &c->calibration;
@@ -304,6 +314,8 @@ bool conversion_run(struct conversion *c, struct convert_report *report, struct 
         return false;
     if (c->guide.n_used > 0)
         guide_say(&c->guide);
+    if (c->fisher.n_used > 0)
+        fisher_say(&c->fisher);
     if (report->has_tokenizer)
         vocabulary_check_written(c->options.log, c->options.output);
     return true;
@@ -313,6 +325,7 @@ void conversion_fini(struct conversion *c)
 {
     mixed_fini(&c->mixed);
     guide_close(&c->guide);
+    fisher_close(&c->fisher);
     calibration_fini(&c->calibration);
     calibration_fini(&c->self_text);
 }

@@ -5,6 +5,7 @@
 #define MILKIT_API_CONVERSION_H
 
 #include "convert/convert.h"
+#include "measure/fisher.h"
 #include "measure/guide.h"
 #include "measure/mixed.h"
 #include "measure/residual.h"
@@ -44,6 +45,7 @@ struct conversion {
     struct residual residual;
     struct mixed mixed;
     struct guide guide;
+    struct fisher fisher; /* of its own method, in place of guide */
     struct verify_package verify;
 };
 

@@ -51,36 +51,30 @@ void spill_close(struct spill *s)
     free(s);
 }
 
+static bool failed(const struct spill *s, ssize_t done, const char *verb, const char *none, struct err *e)
+{
+    return err_set(e, ERR_IO, "%s: %s a temporary file: %s", s->folder, verb,
+                   done < 0 ? strerror(errno) : none);
+}
+
 bool spill_put(struct spill *s, uint64_t at, const void *data, size_t n, struct err *e)
 {
-    const char *from = data;
-    while (n > 0) {
-        ssize_t done = pwrite(s->fd, from, n, (off_t)at);
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done <= 0)
-            return err_set(e, ERR_IO, "%s: writing a temporary file: %s", s->folder,
-                           done < 0 ? strerror(errno) : "nothing was written");
-        from += done;
-        at += (uint64_t)done;
-        n -= (size_t)done;
+    for (size_t i = 0; i < n;) {
+        ssize_t done = pwrite(s->fd, (const char *)data + i, n - i, (off_t)(at + i));
+        if (done <= 0 && !(done < 0 && errno == EINTR))
+            return failed(s, done, "writing", "nothing was written", e);
+        i += done > 0 ? (size_t)done : 0;
     }
     return true;
 }
 
 bool spill_get(const struct spill *s, uint64_t at, void *data, size_t n, struct err *e)
 {
-    char *to = data;
-    while (n > 0) {
-        ssize_t done = pread(s->fd, to, n, (off_t)at);
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done <= 0)
-            return err_set(e, ERR_IO, "%s: reading a temporary file: %s", s->folder,
-                           done < 0 ? strerror(errno) : "it is shorter than what was written");
-        to += done;
-        at += (uint64_t)done;
-        n -= (size_t)done;
+    for (size_t i = 0; i < n;) {
+        ssize_t done = pread(s->fd, (char *)data + i, n - i, (off_t)(at + i));
+        if (done <= 0 && !(done < 0 && errno == EINTR))
+            return failed(s, done, "reading", "it is shorter than what was written", e);
+        i += done > 0 ? (size_t)done : 0;
     }
     return true;
 }

@@ -104,7 +104,8 @@ int cmd_convert(struct cli *c, int argc, char **argv)
         {"--lut-embeddings,--lut1", CLI_STRING, &w.lut[0], "N[,G]",
          "palettize the embedding table (better left fp16)"},
         {"--lut-method", CLI_STRING, &w.lut_method, "METHOD",
-         "kmeans, exact; by the inputs on a text: activation, feedback (up to 4 bits: errors of related "
+         "kmeans, exact; by gradients on a text: fisher; by the inputs: activation, feedback (up to 4 bits: "
+         "errors of related "
          "inputs "
          "undo each other), best (and tables for them; slower)"},
         {"--lut-ffn-mixed", CLI_STRING, &w.lut_ffn_mixed, "BITS",

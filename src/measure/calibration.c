@@ -1,8 +1,10 @@
 /* Reading the text, and the one that weights are measured on when the user gives none: plain prose, talk, instructions,
  * numbers and code, in the proportions of ordinary use. */
 #include "measure/calibration.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "format/mlmodelc.h"
 
 #define TEXT_BYTES_MAX ((size_t)64 << 20)
 
@@ -79,4 +81,12 @@ bool calibration_read(struct calibration *c, const char *checkpoint, struct ids 
 void calibration_fini(struct calibration *c)
 {
     ids_free(&c->ids);
+}
+
+void calibration_key(const struct ids *ids, char key[CALIBRATION_KEY_SIZE])
+{
+    uint8_t digest[32];
+    sha256(digest, ids->p, ids->n * sizeof *ids->p);
+    for (int i = 0; i < (CALIBRATION_KEY_SIZE - 1) / 2; i++)
+        snprintf(key + 2 * i, 3, "%02x", digest[i]);
 }

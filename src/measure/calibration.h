@@ -6,6 +6,7 @@
 
 /* `from` for a text that the model writes itself */
 #define CALIBRATION_SELF "self"
+#define CALIBRATION_KEY_SIZE 17 /* with the 0 behind it */
 
 struct calibration {
     const char *from; /* file, "-" for stdin, "@FILE" with ids, "self"; NULL: a text of our own */
@@ -23,6 +24,8 @@ struct calibration {
 bool calibration_read(struct calibration *c, const char *checkpoint, struct ids *ids,
                       struct err *e) MUST_CHECK;
 void calibration_fini(struct calibration *c);
+/* What tells texts apart: hexadecimal digits of their ids' SHA-256. */
+void calibration_key(const struct ids *ids, char key[CALIBRATION_KEY_SIZE]);
 
 /* About 300 words of several kinds of text. */
 extern const char calibration_text[];

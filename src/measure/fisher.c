@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/spill.h"
-#include "format/mlmodelc.h"
 #include "reference/reference.h"
 
 /* What a weight counts at least, by the mean of its group: so every value keeps a say. */
@@ -198,15 +197,6 @@ bool fisher_layer(void *context, int64_t layer, struct quant_weight *const *weig
 
 /* ---- opening ---- */
 
-static void make_key(struct fisher *f)
-{
-    uint8_t digest[32];
-    const struct ids *ids = &f->state->ids;
-    sha256(digest, ids->p, ids->n * sizeof *ids->p);
-    for (int i = 0; i < 8; i++)
-        snprintf(f->key + 2 * i, 3, "%02x", digest[i]);
-}
-
 bool fisher_begin(void *context, const struct arch_model *m, struct err *e)
 {
     struct fisher *f = context;
@@ -214,13 +204,15 @@ bool fisher_begin(void *context, const struct arch_model *m, struct err *e)
     struct reference_options options = {.n_threads = f->n_threads, .log = f->log};
     int64_t n_max = f->n_tokens > 0 ? f->n_tokens : FISHER_TOKENS, n_text = FISHER_TEXT_TOKENS;
     double start = clock_seconds();
-    if (!calibration_read(&f->calibration, m->checkpoint, &s->ids, e) ||
-        !reference_open(&s->reference, m->checkpoint, &options, e) || !spill_open(&s->spill, f->folder, e))
+    if (!reference_open(&s->reference, m->checkpoint, &options, e) || !spill_open(&s->spill, f->folder, e))
+        return false;
+    n_text = n_text < s->reference->max_positions ? n_text : s->reference->max_positions;
+    f->calibration->n_text = n_text;
+    if (!calibration_read(f->calibration, m->checkpoint, &s->ids, e))
         return false;
     f->n_used = (int64_t)s->ids.n < n_max ? (int64_t)s->ids.n : n_max;
-    n_text = n_text < s->reference->max_positions ? n_text : s->reference->max_positions;
     s->ids.n = (size_t)f->n_used;
-    make_key(f);
+    calibration_key(&f->state->ids, f->key);
     bool ok = reference_gradients_new(&s->gradients, s->reference, s->ids.p, s->ids.n, (size_t)n_text,
                                       f->folder, e);
     f->seconds += clock_seconds() - start;

@@ -16,7 +16,7 @@
 #define FISHER_TEXT_TOKENS 256
 
 struct fisher {
-    struct calibration calibration;
+    struct calibration *calibration;
     int64_t n_tokens;   /* at most; 0: FISHER_TOKENS */
     const char *folder; /* for what memory has no room for */
     int n_threads;      /* 0: all */
@@ -25,7 +25,7 @@ struct fisher {
     int64_t n_used;               /* tokens */
     int n_weighted, n_unweighted; /* weights */
     double seconds;
-    char key[17]; /* for convert_options.guide_key: the text's tokens */
+    char key[CALIBRATION_KEY_SIZE]; /* for convert_options.guide_key: the text's tokens */
     struct fisher_state *state;
 };
 

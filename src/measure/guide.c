@@ -2,7 +2,6 @@
 #include "measure/guide.h"
 #include <stdlib.h>
 #include <string.h>
-#include "format/mlmodelc.h"
 #include "measure/pieces.h"
 #include "measure/replaced.h"
 #include "measure/self_text.h"
@@ -294,15 +293,6 @@ bool guide_layer(void *context, int64_t layer, struct quant_weight *const *weigh
 
 /* ---- opening ---- */
 
-static void make_key(struct guide *g)
-{
-    uint8_t digest[32];
-    const struct ids *ids = &g->state->ids;
-    sha256(digest, ids->p, ids->n * sizeof *ids->p);
-    for (int i = 0; i < 8; i++)
-        snprintf(g->key + 2 * i, 3, "%02x", digest[i]);
-}
-
 /* Multiplications and additions a second, by all threads, of products like those that take the most time. */
 static double measure_speed(struct pool *pool)
 {
@@ -355,7 +345,7 @@ bool guide_begin(void *context, const struct arch_model *m, struct err *e)
     if (s->ids.n > n_max)
         s->ids.n = n_max;
     g->n_used = (int64_t)s->ids.n;
-    make_key(g);
+    calibration_key(&g->state->ids, g->key);
     say_estimate(g, m);
     return reference_inputs_new(&s->original, s->reference, s->ids.p, s->ids.n, n_text, e) &&
            (g->method != QUANT_BEST ||

@@ -31,7 +31,7 @@ struct guide {
     int n_guided, n_unguided,
         n_thin; /* weights; n_thin: of them that had too few tokens for some of their rows */
     double seconds;
-    char key[17]; /* for convert_options.guide_key: the text's tokens */
+    char key[CALIBRATION_KEY_SIZE]; /* for convert_options.guide_key: the text's tokens */
     struct guide_state *state;
 };
 

@@ -256,7 +256,7 @@ static void replace_in(struct chooser *c, struct mil_function *f)
  * palettes of other weights are so good that these would make most of the loss. */
 static bool has_few_inputs(const struct quant_weight *w, const struct quant_spec *spec)
 {
-    return spec->kind == QUANT_LUT && quant_method_needs(spec->method) != QUANT_NEEDS_NOTHING &&
+    return spec->kind == QUANT_LUT && quant_method_needs(spec->method) == QUANT_NEEDS_INPUTS &&
            w->columns <= FEW_INPUTS && w->columns * ROWS_OF_FEW_INPUTS <= w->rows;
 }
 

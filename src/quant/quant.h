@@ -19,12 +19,13 @@ enum quant_method {
     QUANT_KMEANS,     /* within 0.1 % of the smallest squared error */
     QUANT_EXACT,      /* the smallest squared error */
     QUANT_ACTIVATION, /* k-means by the inputs' mean squares */
-    QUANT_FEEDBACK,   /* the same tables, entries by error feedback (guide.h) */
+    QUANT_FISHER,     /* k-means by each weight's importance (quant_weight.each) */
+    QUANT_FEEDBACK,   /* tables as QUANT_ACTIVATION's, entries by error feedback (guide.h) */
     QUANT_BEST,       /* then least-squares tables and coordinate descent, layer after layer (guided.c) */
     QUANT_METHODS
 };
 /* What a method has to know beside the weights; a weight of which that is not known gets k-means. */
-enum quant_needs { QUANT_NEEDS_NOTHING, QUANT_NEEDS_INPUTS };
+enum quant_needs { QUANT_NEEDS_NOTHING, QUANT_NEEDS_INPUTS, QUANT_NEEDS_GRADIENTS };
 
 struct quant_spec {
     enum quant_kind kind;

@@ -16,6 +16,7 @@ static const struct {
 } methods[QUANT_METHODS] = {[QUANT_KMEANS] = {"kmeans", QUANT_NEEDS_NOTHING},
                             [QUANT_EXACT] = {"exact", QUANT_NEEDS_NOTHING},
                             [QUANT_ACTIVATION] = {"activation", QUANT_NEEDS_INPUTS},
+                            [QUANT_FISHER] = {"fisher", QUANT_NEEDS_GRADIENTS},
                             [QUANT_FEEDBACK] = {"feedback", QUANT_NEEDS_INPUTS},
                             [QUANT_BEST] = {"best", QUANT_NEEDS_INPUTS}};
 

@@ -20,7 +20,6 @@ expect 2 "chunks: expected 1 to 5" "$MILKIT" convert "$tiny" -o o --chunks 6
 expect 2 "prefix" "$MILKIT" convert "$tiny" -o o --prefix a.b
 expect 2 "--format" "$MILKIT" convert "$tiny" -o o --format zip
 expect 2 "did you mean 'convert'" "$MILKIT" covnert
-expect 3 "expected kmeans" "$MILKIT" convert "$tiny" -o o --lut-method fisher
 expect 1 "found nothing" "$MILKIT" convert missing -o o
 nothing_left o.tmp
 [ ! -e o ] || fail "a refused call made an output"

@@ -87,7 +87,7 @@ expect_stderr 0 "too few tokens" "$MILKIT" convert "$small" -o few -c 64 -b 8 --
 
 # what can't be
 expect 2 "--calibration" "$MILKIT" convert "$tiny" -o x --lut-ffn 4 --lut-method kmeans --calibration text.txt --residual-scale off
-expect 2 "kmeans, exact, activation, feedback or best" "$MILKIT" convert "$tiny" -o x --lut-ffn 4 --lut-method worst
+expect 2 "kmeans, exact, activation, fisher, feedback or best" "$MILKIT" convert "$tiny" -o x --lut-ffn 4 --lut-method worst
 expect 2 "--calibration-tokens" "$MILKIT" convert "$tiny" -o x --lut-ffn 4 --lut-method feedback --calibration-tokens 0
 echo 1 >one.ids
 expect 4 "expected a text of some words" "$MILKIT" convert "$tiny" -o x --lut-ffn 4 --lut-method feedback --calibration @one.ids

@@ -24,7 +24,7 @@ expect 2 "no width above 8 bits" "$MILKIT" convert qwen3-bias -o o --lut-ffn 8 -
 for bits in 3.9 6.1 4.5x 4.5.5 0x5 5e0 x -5 nan ""; do
     expect 2 "expected a mean of 4 to 6 bits" "$MILKIT" convert qwen3-bias -o o --lut-ffn 4 "--lut-ffn-mixed=$bits"
 done
-expect 2 "only --lut-ffn-mixed, --lut-method activation, feedback and best, and --residual-scale auto measure" "$MILKIT" convert qwen3-bias -o o --lut-ffn 4 \
+expect 2 "only --lut-ffn-mixed, --lut-method activation, fisher, feedback and best, and --residual-scale auto measure" "$MILKIT" convert qwen3-bias -o o --lut-ffn 4 \
     --lut-method kmeans --calibration odd.txt --residual-scale off
 expect 1 "missing.txt" "$MILKIT" convert qwen3-bias -o o --lut-ffn 4 --lut-ffn-mixed 4.5 --calibration missing.txt
 # What can be refused without measuring is refused before it.
