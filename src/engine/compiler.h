@@ -97,8 +97,8 @@ bool operand_optional(struct compiler *c, const struct mil_op *op, const char *n
 /* The same as float32 (a conversion step for fp16 storages, a float copy of a constant). */
 bool operand_f32(struct compiler *c, const struct mil_op *op, const char *name, struct value *out);
 bool to_f32(struct compiler *c, struct value *v);
-/* op_move.c: integers as float32. */
-void to_float(struct compiler *c, struct value *v);
+/* op_move.c: float32 or int32 values as what the engine keeps d in, cut towards zero on the way to integers. */
+void to_number(struct compiler *c, struct value *v, enum mil_dtype d);
 /* Copies v to a fresh dense value when its strides are not row-major dense. */
 bool to_dense(struct compiler *c, struct value *v);
 /* The same when the last axis has no unit stride. */
@@ -193,7 +193,11 @@ struct matmul {
     int64_t strides[3][MIL_RANK_MAX]; /* of the batch axes: y, x, w */
     int64_t n_rows, n_k, n_columns;
     int64_t x_row, x_k, w_k, w_column, y_row, y_column;
+    bool has_bias; /* a third operand, [n_columns] */
 };
+/* op_matmul.c: output 0 of the op as the product of x and w, float32 or int32 each; bias: NULL or one for each column. */
+bool emit_matrix_product(struct compiler *c, const struct mil_op *op, struct value x, bool transpose_x,
+                         struct value w, bool transpose_w, const struct value *bias);
 /* ane_product.c: the emulated form of a product with constant weights (packed: the op that expands them, or NULL), of a matmul step;
  * their scratch a thread */
 bool ane_emit_product(struct compiler *c, const struct mil_op *packed, const struct value *x,

@@ -177,7 +177,8 @@ static bool find_weight(const struct compiler *c, const struct mil_op *op, struc
     w->constant = mil_binding_value(&a->bindings[0]);
     w->packed = w->constant ? NULL : constexpr_of(c, a->bindings[0].var);
     w->type = w->constant ? w->constant->type : var_type(c, a->bindings[0].var);
-    return w->type->kind == MIL_TYPE_TENSOR && mil_dtype_is_float(w->type->dtype);
+    return w->type->kind == MIL_TYPE_TENSOR &&
+           (mil_dtype_is_float(w->type->dtype) || (w->constant && w->type->dtype != MIL_STRING));
 }
 
 static bool weight_ref_new(struct compiler *c, const struct weight *w, int64_t n_out, int64_t n_in,
@@ -298,6 +299,9 @@ static bool emit_product(struct compiler *c, const struct mil_op *op, struct val
     if (!operand_optional(c, op, "bias", &bias, &has_bias))
         return false;
     if (has_bias) {
+        const struct mil_value *constant = mil_arg_value(op, "bias");
+        if (bias.repr == REPR_I32 && constant && !const_value(c, constant, REPR_F32, &bias))
+            return false;
         if (!to_f32(c, &bias) || c->plan->storages[bias.storage].kind != STORAGE_CONST ||
             value_elems(&bias) != n_out || !is_dense(&bias))
             return compile_fail(c, ERR_UNSUPPORTED, "a bias that is not a constant of %lld numbers",
@@ -571,6 +575,19 @@ bool emit_conv(struct compiler *c, const struct mil_op *op)
     return true;
 }
 
+/* Integers, and a weight that is computed. */
+static bool emit_linear_computed(struct compiler *c, const struct mil_op *op, struct value x)
+{
+    struct value w, bias;
+    bool has_bias;
+    if (!operand_f32(c, op, "weight", &w) || !operand_optional(c, op, "bias", &bias, &has_bias) ||
+        (has_bias && !to_f32(c, &bias)))
+        return false;
+    if (w.rank != 2 || x.rank < 1)
+        return compile_fail(c, ERR_FORMAT, "expected x of rank 1 or more and a weight of rank 2");
+    return emit_matrix_product(c, op, x, false, w, true, has_bias ? &bias : NULL);
+}
+
 bool emit_linear(struct compiler *c, const struct mil_op *op)
 {
     const struct mil_type *t = var_type(c, op->outputs[0]);
@@ -578,9 +595,10 @@ bool emit_linear(struct compiler *c, const struct mil_op *op)
     struct value x;
     if (!operand_f32(c, op, "x", &x))
         return false;
-    if (!find_weight(c, op, &source) || !(source.constant || source.packed) || source.type->rank != 2 ||
-        x.rank < 1 || source.type->dims[1] != x.dims[x.rank - 1])
-        return compile_fail(c, ERR_UNSUPPORTED, "expected a constant weight [O, I] that fits x");
+    if (x.repr != REPR_F32 || !find_weight(c, op, &source) || !(source.constant || source.packed))
+        return emit_linear_computed(c, op, x);
+    if (source.type->rank != 2 || x.rank < 1 || source.type->dims[1] != x.dims[x.rank - 1])
+        return compile_fail(c, ERR_FORMAT, "expected a weight [O, I] that fits x");
     struct value y = value_new(c, REPR_F32, t->rank, t->dims), rows = y;
     int64_t n_out = source.type->dims[0];
     rows.rank = 2;

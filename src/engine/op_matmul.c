@@ -1,4 +1,4 @@
-/* matmul of two computed tensors, with batch broadcasting and transposes as strides. Each result element is
+/* Products of two computed tensors (matmul, linear), with batch broadcasting and transposes as strides. Each result element is
  * its own sum over k in one order, so rows do not depend on each other. */
 #include <string.h>
 #include "engine/compiler.h"
@@ -7,11 +7,10 @@ static void run_matmul(const struct step *s, struct engine_run *r, int i_thread,
 {
     const struct matmul *p = s->params;
     const float *x0 = value_pointer(r, &s->in[0]), *w0 = value_pointer(r, &s->in[1]);
+    const float *bias = p->has_bias ? value_pointer(r, &s->in[2]) : NULL;
     float *y0 = value_pointer(r, &s->out[0]);
-    int64_t n_batches = 1, begin, end;
-    for (int i = 0; i < p->batch_rank; i++)
-        n_batches *= p->batch[i];
-    pool_split(n_batches * p->n_rows, 1, i_thread, n_threads, &begin, &end);
+    int64_t begin, end;
+    pool_split(dims_product(p->batch, p->batch_rank) * p->n_rows, 1, i_thread, n_threads, &begin, &end);
     for (int64_t item = begin; item < end; item++) {
         int64_t at[3], row = item % p->n_rows;
         walk_offsets(p->batch_rank, p->batch, 3, p->strides, item / p->n_rows, at);
@@ -33,6 +32,30 @@ static void run_matmul(const struct step *s, struct engine_run *r, int i_thread,
                 y[column * p->y_column] = sum;
             }
         }
+        for (int64_t column = 0; p->has_bias && column < p->n_columns; column++)
+            y[column * p->y_column] += bias[column * s->in[2].strides[0]];
+    }
+}
+
+/* The same of integers, modulo 2^32. */
+static void run_matmul_integer(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
+{
+    const struct matmul *p = s->params;
+    const uint32_t *x0 = value_pointer(r, &s->in[0]), *w0 = value_pointer(r, &s->in[1]);
+    const uint32_t *bias = p->has_bias ? value_pointer(r, &s->in[2]) : NULL;
+    uint32_t *y0 = value_pointer(r, &s->out[0]);
+    int64_t begin, end;
+    pool_split(dims_product(p->batch, p->batch_rank) * p->n_rows, 1, i_thread, n_threads, &begin, &end);
+    for (int64_t item = begin; item < end; item++) {
+        int64_t at[3], row = item % p->n_rows;
+        walk_offsets(p->batch_rank, p->batch, 3, p->strides, item / p->n_rows, at);
+        const uint32_t *x = x0 + at[1] + row * p->x_row, *w = w0 + at[2];
+        for (int64_t column = 0; column < p->n_columns; column++) {
+            uint32_t sum = bias ? bias[column * s->in[2].strides[0]] : 0;
+            for (int64_t k = 0; k < p->n_k && !run_stops(r, k); k++)
+                sum += x[k * p->x_k] * w[k * p->w_k + column * p->w_column];
+            y0[at[0] + row * p->y_row + column * p->y_column] = sum;
+        }
     }
 }
 
@@ -50,22 +73,20 @@ static void insert_axis(struct value *v, int axis)
     v->rank++;
 }
 
-bool emit_matmul(struct compiler *c, const struct mil_op *op)
+bool emit_matrix_product(struct compiler *c, const struct mil_op *op, struct value x, bool transpose_x,
+                         struct value w, bool transpose_w, const struct value *bias)
 {
     const struct mil_type *t = var_type(c, op->outputs[0]);
     struct matmul *p = ARENA_NEW(c->arena, struct matmul);
-    struct value x, w;
-    bool transpose_x, transpose_y;
-    if (!operand_f32(c, op, "x", &x) || !operand_f32(c, op, "y", &w) ||
-        !arg_bool(c, op, "transpose_x", false, &transpose_x) ||
-        !arg_bool(c, op, "transpose_y", false, &transpose_y))
-        return false;
-    if (x.repr != REPR_F32 || w.repr != REPR_F32)
-        return compile_fail(c, ERR_UNSUPPORTED, "a product of integers");
+    /* Integers stay integers where all are; else what comes out is float32 first. */
+    bool is_integer = x.repr == REPR_I32 && w.repr == REPR_I32 && !(bias && bias->repr == REPR_F32);
+    enum mil_dtype d = is_integer ? MIL_INT32 : MIL_FP32;
+    to_number(c, &x, d);
+    to_number(c, &w, d);
     if (x.rank < 1 || w.rank < 1)
         return compile_fail(c, ERR_FORMAT, "a scalar operand");
     /* A vector is a row in front and a column behind; the result has no such axis. */
-    struct value result = value_new(c, REPR_F32, t->rank, t->dims), y = result;
+    struct value result = value_new(c, dtype_repr(d), t->rank, t->dims), y = result;
     if (x.rank == 1) {
         insert_axis(&x, 0);
         insert_axis(&y, y.rank - (w.rank > 1));
@@ -74,12 +95,12 @@ bool emit_matmul(struct compiler *c, const struct mil_op *op)
     if (w.rank == 1) {
         insert_axis(&w, 1);
         insert_axis(&y, y.rank);
-        transpose_y = false;
+        transpose_w = false;
     }
     if (y.rank < 2 || y.rank > MIL_RANK_MAX)
         return compile_fail(c, ERR_FORMAT, "operands whose shapes do not fit");
-    int row = x.rank - 2 + transpose_x, xk = x.rank - 1 - transpose_x, wk = w.rank - 2 + transpose_y,
-        column = w.rank - 1 - transpose_y;
+    int row = x.rank - 2 + transpose_x, xk = x.rank - 1 - transpose_x, wk = w.rank - 2 + transpose_w,
+        column = w.rank - 1 - transpose_w;
     p->n_rows = x.dims[row];
     p->n_k = x.dims[xk];
     p->n_columns = w.dims[column];
@@ -103,13 +124,35 @@ bool emit_matmul(struct compiler *c, const struct mil_op *op)
             p->strides[k + 1][i] = axis < 0 || v[k]->dims[axis] == 1 ? 0 : v[k]->strides[axis];
         }
     }
-    bool is_emulated = c->plan->precision == ENGINE_ANE;
-    struct step *s = step_make(c, "matmul", is_emulated ? ane_run_matmul : run_matmul, p,
-                               (const struct value[]){x, w}, 2, result);
+    struct value operands[3] = {x, w};
+    if (bias) {
+        operands[2] = *bias;
+        to_number(c, &operands[2], d);
+        if (operands[2].rank != 1 || operands[2].dims[0] != p->n_columns)
+            return compile_fail(c, ERR_FORMAT, "a bias that does not fit the weight");
+        p->has_bias = true;
+    }
+    bool is_emulated = c->plan->precision == ENGINE_ANE && !is_integer && !bias;
+    struct step *s = step_make(c, "matmul",
+                               is_emulated  ? ane_run_matmul
+                               : is_integer ? run_matmul_integer
+                                            : run_matmul,
+                               p, operands, bias ? 3 : 2, result);
     s->work = (double)value_elems(&y) * (double)p->n_k;
     if (is_emulated)
         s->scratch_bytes = ane_scratch_bytes(p->n_rows, p->n_k);
     s->serial = s->work < 65536;
+    to_number(c, &result, t->dtype);
     set_output(c, op, 0, result);
     return true;
+}
+
+bool emit_matmul(struct compiler *c, const struct mil_op *op)
+{
+    struct value x, w;
+    bool transpose_x, transpose_y;
+    return operand_f32(c, op, "x", &x) && operand_f32(c, op, "y", &w) &&
+           arg_bool(c, op, "transpose_x", false, &transpose_x) &&
+           arg_bool(c, op, "transpose_y", false, &transpose_y) &&
+           emit_matrix_product(c, op, x, transpose_x, w, transpose_y, NULL);
 }

@@ -412,13 +412,13 @@ bool emit_cast(struct compiler *c, const struct mil_op *op)
     return true;
 }
 
-void to_float(struct compiler *c, struct value *v)
+void to_number(struct compiler *c, struct value *v, enum mil_dtype d)
 {
-    if (v->repr != REPR_I32 || !to_dense(c, v))
+    if (v->repr == dtype_repr(d) || !to_dense(c, v))
         return;
-    struct value y = value_new(c, REPR_F32, v->rank, v->dims);
+    struct value y = value_new(c, dtype_repr(d), v->rank, v->dims);
     struct cast *p = ARENA_NEW(c->arena, struct cast);
-    *p = (struct cast){.to = MIL_FP32, .n = value_elems(v)};
+    *p = (struct cast){.to = d, .n = value_elems(v)};
     step_make(c, "cast", run_cast, p, v, 1, y)->serial = p->n < PARALLEL_ELEMS;
     *v = y;
 }

@@ -54,10 +54,19 @@ struct grid {
     int outer_rank;
     int64_t outer[MIL_RANK_MAX], strides[2][MIL_RANK_MAX]; /* of y and x */
     int64_t n_images, in[2], out[2];
-    bool is_nearest;
+    bool is_nearest, is_rounded; /* is_rounded: the element nearest to the point, not the one before it */
     enum sampling mode;
     double scale[2]; /* of nearest neighbours: elements of x for one of y */
 };
+
+/* The element along axis 0 or 1 that stands at place i of the result. */
+static int64_t nearest(const struct grid *p, int axis, int64_t i)
+{
+    double at = p->is_rounded ? sample_point(p->mode, i, (double)p->in[axis], (double)p->out[axis]) + 0.5
+                              : (double)i * p->scale[axis];
+    int64_t element = (int64_t)floor(at);
+    return element > p->in[axis] - 1 ? p->in[axis] - 1 : element;
+}
 
 static void run_grid(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
 {
@@ -73,15 +82,11 @@ static void run_grid(const struct step *s, struct engine_run *r, int i_thread, i
         walk_offsets(p->outer_rank, p->outer, 2, p->strides, line / p->out[0], at);
         const float *image = from + at[1];
         float *to = y + line * p->out[1];
-        int64_t near_row = (int64_t)floor((double)i * p->scale[0]);
+        int64_t near_row = nearest(p, 0, i);
         double row = sample_point(p->mode, i, (double)p->in[0], (double)p->out[0]);
-        if (near_row > p->in[0] - 1)
-            near_row = p->in[0] - 1;
         for (int64_t k = 0; k < p->out[1]; k++) {
             if (p->is_nearest) {
-                int64_t column = (int64_t)floor((double)k * p->scale[1]);
-                column = column > p->in[1] - 1 ? p->in[1] - 1 : column;
-                to[k] = image[near_row * strides[0] + column * strides[1]];
+                to[k] = image[near_row * strides[0] + nearest(p, 1, k) * strides[1]];
             } else {
                 to[k] = between(image, strides, p->in, row,
                                 sample_point(p->mode, k, (double)p->in[1], (double)p->out[1]));
@@ -93,7 +98,6 @@ static void run_grid(const struct step *s, struct engine_run *r, int i_thread, i
 bool emit_resize(struct compiler *c, const struct mil_op *op)
 {
     static const char *const interpolations[] = {"LINEAR", "NEAREST_NEIGHBOR"};
-    static const char *const factors[2] = {"scale_factor_height", "scale_factor_width"};
     const struct mil_type *t = var_type(c, op->outputs[0]);
     struct grid *p = ARENA_NEW(c->arena, struct grid);
     struct value x;
@@ -117,22 +121,15 @@ bool emit_resize(struct compiler *c, const struct mil_op *op)
     }
     p->is_nearest =
         interpolation == 1 || id == MIL_OP_UPSAMPLE_NEAREST_NEIGHBOR || id == MIL_OP_RESIZE_NEAREST_NEIGHBOR;
+    p->is_rounded = id == MIL_OP_RESIZE;
     p->mode = (enum sampling)mode;
-    if (p->is_nearest && p->mode != SAMPLE_DEFAULT)
-        return compile_fail(c, ERR_UNSUPPORTED, "nearest neighbours with sampling_mode %s",
-                            sampling_names[mode]);
     for (int i = 0; i < 2; i++) {
         int axis = x.rank - 2 + i;
-        double factor;
         p->in[i] = x.dims[axis];
         p->out[i] = t->dims[axis];
         if (p->in[i] < 1 && p->out[i] > 0)
             return compile_fail(c, ERR_FORMAT, "axis %d has no elements", axis);
         p->scale[i] = p->out[i] > 0 ? (double)p->in[i] / (double)p->out[i] : 1;
-        if (!arg_float(c, op, factors[i], 0, &factor))
-            return false;
-        if (factor > 0)
-            p->scale[i] = 1 / factor;
     }
     struct value y = value_new(c, REPR_F32, t->rank, t->dims);
     p->outer_rank = x.rank - 2;
@@ -175,7 +172,7 @@ enum box_form { BOX_CORNERS_HEIGHT, BOX_CORNERS_WIDTH, BOX_CENTER_HEIGHT, BOX_CE
 struct crop_resize {
     enum box_form form;
     enum sampling mode;
-    bool is_normalized, has_index, all_images; /* all_images: each box of every image */
+    bool is_normalized, has_pad, has_index, all_images; /* all_images: each box of every image */
     int64_t n_boxes, n_images, n_channels, in[2], out[2], box_step;
     double spatial_scale;
     float pad;
@@ -192,6 +189,11 @@ static void box_edges(const struct crop_resize *p, const float *b, double begin[
             double size = second;
             second = first + size / 2;
             first -= size / 2;
+        }
+        /* As the framework does in the form without a padding: a box of shares that ends before it begins, outside, is the whole axis. */
+        if (p->is_normalized && !p->has_pad && first > 1 && second < first) {
+            first = 0;
+            second = 1;
         }
         double scale = p->spatial_scale * (p->is_normalized ? (double)p->in[i] - 1 : 1);
         begin[i] = first * scale;
@@ -271,7 +273,7 @@ bool emit_crop_resize(struct compiler *c, const struct mil_op *op)
         return false;
     if (!is_old && !operand_optional(c, op, "box_indices", &x[2], &has_indices))
         return false;
-    to_float(c, &x[1]);
+    to_number(c, &x[1], MIL_FP32);
     if (!to_dense(c, &x[1]) || (has_indices && !to_dense(c, &x[2])))
         return false;
     bool fits = x[0].repr == REPR_F32 && x[0].rank == 4 && x[1].rank == (is_old ? 5 : 2) && x[1].dims[0] >= 0;
@@ -283,6 +285,7 @@ bool emit_crop_resize(struct compiler *c, const struct mil_op *op)
     p->all_images = is_old && !p->has_index;
     p->form = (enum box_form)form;
     p->mode = (enum sampling)mode;
+    p->has_pad = mil_arg_find(op, "pad_value") != NULL;
     p->pad = (float)pad;
     p->n_boxes = x[1].dims[0];
     p->n_images = x[0].dims[0];
@@ -422,7 +425,7 @@ bool emit_resample(struct compiler *c, const struct mil_op *op)
         !arg_bool(c, op, "align_corners", false, &p->aligned) ||
         !arg_float(c, op, "padding_value", 0, &constant))
         return false;
-    to_float(c, &x[1]);
+    to_number(c, &x[1], MIL_FP32);
     if (!to_dense(c, &x[1]))
         return false;
     bool fits = x[0].repr == REPR_F32 && x[0].rank == 4 && t->rank == 4 && t->dims[0] == x[0].dims[0] &&

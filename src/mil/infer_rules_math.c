@@ -19,7 +19,11 @@ bool infer_rule_MATMUL(struct infer *in)
     const struct mil_type *x, *y;
     int64_t dims[MIL_RANK_MAX + 2];
     int rank;
-    if (!infer_tensor(in, "x", &x) || !infer_tensor(in, "y", &y) || !dtypes_meet(in, "x", x, "y", y))
+    if (!infer_tensor(in, "x", &x) || !infer_tensor(in, "y", &y))
+        return false;
+    /* A constant may have another type: the result has the one of what is computed. */
+    bool x_is_const = mil_arg_value(in->op, "x") != NULL, y_is_const = mil_arg_value(in->op, "y") != NULL;
+    if (x_is_const == y_is_const && !dtypes_meet(in, "x", x, "y", y))
         return false;
     if (x->rank < 1 || y->rank < 1)
         return infer_fail(in, "operands need at least one axis, found ranks %d and %d", x->rank, y->rank);
@@ -40,7 +44,7 @@ bool infer_rule_MATMUL(struct infer *in)
         dims[rank++] = x->dims[x->rank - (tx ? 1 : 2)];
     if (y->rank > 1)
         dims[rank++] = y->dims[y->rank - (ty ? 2 : 1)];
-    return infer_out(in, 0, x->dtype, rank, dims);
+    return infer_out(in, 0, x_is_const ? y->dtype : x->dtype, rank, dims);
 }
 
 bool infer_rule_LINEAR(struct infer *in)
