@@ -182,10 +182,8 @@ bool infer_rule_RESHAPE(struct infer *in)
             wildcard = i;
             dims[i] = MIL_DIM_UNKNOWN;
         } else if (shape[i] == 0 && mil_type_elems(x) != 0) {
-            if (rank != x->rank)
-                return infer_fail(in, "shape has a 0, which needs the rank of x (%d), found %d", x->rank,
-                                  rank);
-            dims[i] = x->dims[i];
+            /* The axis of x that is as far from the end (before ios17 only at equal ranks). */
+            dims[i] = i + x->rank >= rank ? x->dims[i + x->rank - rank] : 1;
         } else if (shape[i] < -1) {
             return infer_fail(in, "shape has the entry %lld", (long long)shape[i]);
         }
