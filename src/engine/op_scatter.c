@@ -1,5 +1,6 @@
 /* Ops at indices that are known by running: gather_nd, scatter, scatter_along_axis, scatter_nd. An index may count from the end; one outside the
- * tensor ends the run. Updates are taken in their order, by one thread, so that what comes last wins and sums have one order. */
+ * tensor ends the run. Scatters that say whether indices are validated (ios17) know none from the end: where they are not validated, updates
+ * with such ones are left out. Updates are taken in their order, by one thread, so that what comes last wins and sums have one order. */
 #include <string.h>
 #include "engine/compiler.h"
 
@@ -15,9 +16,13 @@ enum scatter_mode {
 
 static const char *const mode_names[] = {"add", "update", "sub", "mul", "div", "max", "min"};
 
+/* Indices that count from the end, and what those outside do. */
+enum outside { OUTSIDE_FAILS, OUTSIDE_FAILS_BELOW_0, OUTSIDE_IS_LEFT_OUT };
+
 /* Slices of n_inner elements. Place i of an index array of n_places rows of n_index entries names one, by its first axes. */
 struct indexed {
     enum scatter_mode mode;
+    enum outside outside;
     int n_index;
     int64_t sizes[MIL_RANK_MAX]; /* of the axes that indices name */
     int64_t n_batches, n_places, n_inner;
@@ -31,7 +36,7 @@ static int64_t slice_of(const struct indexed *p, const int32_t *row)
     int64_t slice = 0;
     for (int i = 0; i < p->n_index; i++) {
         int64_t index = row[i];
-        if (index < 0)
+        if (index < 0 && p->outside == OUTSIDE_FAILS)
             index += p->sizes[i];
         if (index < 0 || index >= p->sizes[i])
             return -1;
@@ -162,6 +167,8 @@ static bool scatter_at(const struct step *s, struct engine_run *r, const struct 
                        int64_t outer, int64_t inner, int64_t from, int64_t n)
 {
     const struct indexed *p = s->params;
+    if (slice < 0 && p->outside == OUTSIDE_IS_LEFT_OUT)
+        return true;
     if (slice < 0) {
         run_fail(r, s, "an index lies outside the tensor");
         return false;
@@ -217,9 +224,11 @@ bool emit_scatter(struct compiler *c, const struct mil_op *op)
     struct indexed *p = ARENA_NEW(c->arena, struct indexed);
     struct value x[3];
     int mode, axis = 0, id = op->info->id;
-    bool fits;
-    if (!scatter_operands(c, op, x, &mode))
+    bool fits, validates;
+    if (!scatter_operands(c, op, x, &mode) || !arg_bool(c, op, "validate_indices", false, &validates))
         return false;
+    if (mil_arg_find(op, "validate_indices"))
+        p->outside = validates ? OUTSIDE_FAILS_BELOW_0 : OUTSIDE_IS_LEFT_OUT;
     if (id != MIL_OP_SCATTER_ND && !arg_axis(c, op, 0, x[0].rank, &axis))
         return false;
     p->mode = (enum scatter_mode)mode;

@@ -109,7 +109,7 @@ class ModelProxy:
         try:
             out = self._function.predict(arrays, state._state if state is not None else None)
         except (Error, TypeError, ValueError) as error:
-            raise RuntimeError(str(error)) from None
+            raise RuntimeError(f"Unable to compute the prediction using ML Program: {error}") from None
         self._last = time.perf_counter_ns() - begin
         return {name: _as_result(array) for name, array in out.items()}
 
