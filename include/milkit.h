@@ -511,8 +511,14 @@ enum {
     MK_I16 = 5,
     MK_I8 = 6,
     MK_U8 = 7,
-    MK_BOOL = 8 /* a byte: 0 or 1 */
+    MK_BOOL = 8, /* a byte: 0 or 1 */
+    /* Of classifiers' outputs alone: */
+    MK_TEXT = 9,   /* const char *: a label */
+    MK_I64 = 10,   /* a label that is a number */
+    MK_SCORES = 11 /* of a port: numbers by label; its tensor is MK_F32 */
 };
+/* How pixels stand in the tensor of an image. */
+enum { MK_GRAY = 1, MK_RGB = 2, MK_BGR = 3, MK_GRAY_F16 = 4 };
 #define MK_RANK_MAX 8
 
 /* An array of the caller's: read where it is an input, written where a function fills it. data may have any alignment. */
@@ -530,6 +536,8 @@ typedef struct {
     const char *name;          /* the function's */
     int32_t type, rank;        /* MK_F32 ..; type 0: none of these */
     int64_t dims[MK_RANK_MAX]; /* the default shape of a flexible input; -1: known by running */
+    int32_t color;    /* MK_GRAY ..: an image of dims [1, channels, height, width]; 0: not an image */
+    bool is_optional; /* an input with a default */
 } mk_port;
 
 typedef struct {
@@ -573,7 +581,8 @@ MK_API void mk_state_free(mk_state *s);
 
 /* The outputs of one call, apart from the function. It can't change. */
 typedef struct mk_result mk_result;
-/* One call: names [n] and inputs [n], all that the function has, converted to the types that it declares. MK_USAGE: a name, type or shape that is
+/* One call: names [n] and inputs [n], all that the function has but optional ones, converted to the types that it declares. An image may be given as
+ * pixels, [height, width, 3 or 4] red first or [height, width] gray, or as the tensor that the function takes. MK_USAGE: a name, type or shape that is
  * not the function's. state: needed when the function declares
  * states, else NULL; what it holds after a call that failed or was stopped is not defined. Several threads may call the same function at once, each with its own state. */
 MK_API mk_status mk_predict(mk_function *f, const char *const *names, const mk_tensor *inputs, size_t n,
@@ -581,6 +590,11 @@ MK_API mk_status mk_predict(mk_function *f, const char *const *names, const mk_t
 MK_API size_t mk_result_count(const mk_result *r); /* of outputs, in the function's order */
 /* Output i: its name and a dense tensor in the declared type, both the result's. MK_USAGE behind the last. */
 MK_API mk_status mk_result_get(const mk_result *r, size_t i, const char **name, mk_tensor *t, mk_error **e);
+/* The label of each number of output i of a classifier: MK_TEXT or MK_I64 [n], the result's. MK_USAGE: it has none. */
+MK_API mk_status mk_result_labels(const mk_result *r, size_t i, mk_tensor *labels, mk_error **e);
+/* Output i as an image: bytes [height, width, 3] (red first) or [height, width] (gray, or its MK_F16), rounded and limited to 0 .. 255, the result's.
+ * MK_USAGE: it is not an image. */
+MK_API mk_status mk_result_pixels(const mk_result *r, size_t i, mk_tensor *pixels, mk_error **e);
 MK_API void mk_result_free(mk_result *r);
 
 /* ---- tools ---- */

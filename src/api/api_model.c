@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api/api_features.h"
 #include "api/api_int.h"
 #include "api/api_tensor.h"
 #include "mil/mil.h"
@@ -18,6 +19,7 @@ struct mk_model {
     atomic_int n_references;
     mk_library *library;
     struct mil_model *mil;
+    struct classifier *classifiers; /* by function */
     char *path, *emulation;
     const struct backend *backend;
     struct backend_package *shared; /* by all functions */
@@ -51,6 +53,8 @@ struct mk_function {
     mk_model *model;
     const struct mil_function *mil;
     const struct mil_function_description *description; /* NULL: the model does not describe it */
+    const struct classifier *classifier;
+    void *labels;              /* of a classifier [n_classes]: char * or int64_t */
     pthread_mutex_t mutex;     /* of plans and interpreters, and of what hangs on them */
     struct shaped_plan *plans; /* the one used last first */
     struct idle_interpreter *interpreters;
@@ -67,7 +71,10 @@ struct mk_result {
     struct result_port {
         char *name;
         mk_tensor tensor;
+        mk_tensor pixels; /* of an image; type 0: it is none */
+        bool has_labels;  /* numbers by label */
     } * ports;
+    mk_function *function; /* that has the labels; NULL: there are none */
 };
 
 /* ---- models ---- */
@@ -88,6 +95,13 @@ mk_status mk_model_open(mk_model **out, mk_library *library, const char *path,
     struct backend_options shared = {.emulation = m->emulation};
     bool ok = api_precision(o.precision, &shared.precision, &e) && backend_find(&m->backend, NULL, &e) &&
               m->backend->open(&m->shared, &shared, &e) && mil_model_open(&m->mil, path, 0, &e);
+    if (ok) {
+        struct mil_program *p = m->mil->program;
+        m->classifiers = ARENA_ARRAY(m->mil->arena, struct classifier, p->n_functions);
+        for (int i = 0; ok && i < p->n_functions; i++)
+            ok = classifier_split(&m->classifiers[i], p->functions[i], m->mil->arena, &e) ||
+                 err_wrap(&e, "%s", path);
+    }
     if (ok) {
         m->backend->add_program(m->shared, m->mil);
         *out = m;
@@ -122,6 +136,28 @@ const char *mk_model_function_name(const mk_model *m, size_t i)
 
 /* ---- functions ---- */
 
+/* The classes as callers get them. */
+static void make_labels(mk_function *f)
+{
+    const struct classifier *c = f->classifier;
+    if (!c->classes)
+        return;
+    f->labels = xcalloc((size_t)c->n_classes + 1, sizeof(int64_t) + sizeof(char *));
+    for (int64_t i = 0; i < c->n_classes; i++) {
+        if (c->is_text)
+            ((char **)f->labels)[i] = classifier_text(c, i);
+        else
+            ((int64_t *)f->labels)[i] = classifier_number(c, i);
+    }
+}
+
+static void free_labels(mk_function *f)
+{
+    for (int64_t i = 0; f->labels && f->classifier->is_text && i < f->classifier->n_classes; i++)
+        free(((char **)f->labels)[i]);
+    free(f->labels);
+}
+
 mk_status mk_function_open(mk_function **out, mk_model *m, const char *name, mk_error **error)
 {
     *out = NULL;
@@ -139,6 +175,10 @@ mk_status mk_function_open(mk_function **out, mk_model *m, const char *name, mk_
     function->model = m;
     function->mil = f;
     function->description = mil_function_description_find(m->mil, name);
+    for (int i = 0; i < m->mil->program->n_functions; i++)
+        if (m->mil->program->functions[i] == f)
+            function->classifier = &m->classifiers[i];
+    make_labels(function);
     pthread_mutex_init(&function->mutex, NULL);
     *out = function;
     return api_result(true, NULL, error);
@@ -173,6 +213,7 @@ void mk_function_close(mk_function *f)
         free(i);
     }
     pthread_mutex_destroy(&f->mutex);
+    free_labels(f);
     mk_model_close(f->model);
     free(f);
 }
@@ -190,7 +231,7 @@ size_t mk_function_ports(const mk_function *f, int32_t kind)
 {
     size_t n = 0;
     if (kind == MK_OUTPUTS)
-        return (size_t)f->mil->block->n_outputs;
+        return (size_t)(f->classifier->classes ? f->classifier->n_outputs : f->mil->block->n_outputs);
     while ((kind == MK_INPUTS || kind == MK_STATES) && input_of(f, kind == MK_STATES, n))
         n++;
     return n;
@@ -214,10 +255,11 @@ static const struct mil_feature *feature_of(const mk_function *f, int32_t kind, 
 mk_status mk_function_port(const mk_function *f, int32_t kind, size_t i, mk_port *out, mk_error **error)
 {
     const struct mil_var *v = NULL;
+    const struct classifier *c = f->classifier;
     if (out->size < sizeof out->size)
         return api_usage(error, "port: size is not that of the structure");
-    if (kind == MK_OUTPUTS)
-        v = i < (size_t)f->mil->block->n_outputs ? f->mil->block->outputs[i] : NULL;
+    if (kind == MK_OUTPUTS && i < mk_function_ports(f, kind))
+        v = c->classes ? c->outputs[i] : f->mil->block->outputs[i];
     else if (kind == MK_INPUTS || kind == MK_STATES)
         v = input_of(f, kind == MK_STATES, i);
     if (!v)
@@ -225,8 +267,16 @@ mk_status mk_function_port(const mk_function *f, int32_t kind, size_t i, mk_port
     const struct mil_type *t = mil_type_tensor(v->type);
     const struct mil_feature *feature = feature_of(f, kind, v->name);
     mk_port port = {.size = sizeof port, .name = v->name};
-    if (t->kind == MIL_TYPE_TENSOR && t->rank <= MK_RANK_MAX) {
+    port.is_optional = kind == MK_INPUTS && feature && feature->is_optional;
+    if (c->classes && v == c->label) {
+        port.type = c->is_text ? MK_TEXT : MK_I64;
+    } else if (c->classes && v == c->scores) {
+        port.type = MK_SCORES;
+        port.rank = 1;
+        port.dims[0] = c->n_classes;
+    } else if (t && t->kind == MIL_TYPE_TENSOR && t->rank <= MK_RANK_MAX) {
         port.type = tensor_type(t->dtype);
+        port.color = feature_color(feature, t);
         port.rank = t->rank;
         for (int k = 0; k < t->rank; k++)
             port.dims[k] = t->dims[k] != MIL_DIM_UNKNOWN                           ? t->dims[k]
@@ -495,18 +545,10 @@ mk_status mk_state_write(mk_state *s, const char *name, const mk_tensor *t, mk_e
 
 /* ---- predictions ---- */
 
-static void shape_text(char *dst, size_t room, int rank, const int64_t *dims)
-{
-    size_t n = (size_t)snprintf(dst, room, "[");
-    for (int i = 0; i < rank && n < room; i++)
-        n += (size_t)snprintf(dst + n, room - n, i ? ", %lld" : "%lld", (long long)dims[i]);
-    if (n < room)
-        snprintf(dst + n, room - n, "]");
-}
-
-/* tensors [inputs]: the caller's in the function's order. Each input once, nothing else. */
-static bool sort_inputs(const mk_function *f, const char *const *names, const mk_tensor *inputs, size_t n,
-                        const mk_tensor **tensors, struct err *e)
+/* tensors [inputs]: the caller's in the function's order. Each input once, nothing else. made [inputs]: those that were not given and have
+ * defaults. Pixels of images become planes. */
+static bool sort_inputs(const mk_function *f, const char *const *names, mk_tensor *inputs, size_t n,
+                        const mk_tensor **tensors, mk_tensor *made, struct err *e)
 {
     size_t n_inputs = mk_function_ports(f, MK_INPUTS);
     for (size_t i = 0; i < n; i++) {
@@ -519,10 +561,19 @@ static bool sort_inputs(const mk_function *f, const char *const *names, const mk
             return err_set(e, ERR_USAGE, "input %s is given twice", names[i]);
         if (!tensor_check(&inputs[i], names[i], e))
             return false;
+        int32_t color = feature_color(feature_of(f, MK_INPUTS, names[i]), input_of(f, false, k)->type);
+        if (color)
+            feature_view_pixels(&inputs[i], color);
         tensors[k] = &inputs[i];
     }
     for (size_t k = 0; k < n_inputs; k++) {
         const struct mil_var *v = input_of(f, false, k);
+        const struct mil_feature *feature = feature_of(f, MK_INPUTS, v->name);
+        if (!tensors[k] && feature && feature->is_optional) {
+            if (!feature_default(&made[k], feature, v->type, e))
+                return false;
+            tensors[k] = &made[k];
+        }
         if (!tensors[k])
             return err_set(e, ERR_USAGE, "function %s needs the input %s", f->mil->name, v->name);
         bool fits = tensors[k]->rank == v->type->rank;
@@ -535,6 +586,8 @@ static bool sort_inputs(const mk_function *f, const char *const *names, const mk
             return err_set(e, ERR_USAGE, "input %s: expected %s, found the shape %s", v->name, expected,
                            found);
         }
+        if (!feature_allows(feature, v->name, tensors[k]->rank, tensors[k]->dims, e))
+            return false;
     }
     return true;
 }
@@ -572,7 +625,95 @@ static bool put_result(mk_result *r, const char *name, enum mil_dtype d, int ran
     return to->tensor.data != NULL;
 }
 
-static bool make_result(mk_result **out, const struct backend *b, struct backend_run *run, struct err *e)
+static void free_ports(struct result_port *ports, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        free(ports[i].name);
+        mem_free(ports[i].tensor.data);
+        mem_free(ports[i].pixels.data);
+    }
+    free(ports);
+}
+
+/* The likeliest class and the number of each, in the place of the numbers. */
+static bool name_class(const mk_function *f, mk_result *r, struct err *e)
+{
+    const struct classifier *c = f->classifier;
+    const mk_tensor *numbers = &r->ports[c->i_numbers].tensor;
+    struct result_port *ports = xcalloc((size_t)c->n_outputs + 1, sizeof *ports);
+    float *scores = NULL;
+    int64_t best = 0;
+    size_t from = 0;
+    if (tensor_elems(numbers) != c->n_classes || c->n_classes < 1)
+        err_set(e, ERR_FORMAT, "function %s: %lld numbers for %lld classes", f->mil->name,
+                (long long)tensor_elems(numbers), (long long)c->n_classes);
+    else
+        scores = mem_try_alloc((size_t)c->n_classes * sizeof *scores, e);
+    bool ok = scores && tensor_load(scores, false, numbers, "probabilities", e);
+    for (int64_t i = 1; ok && i < c->n_classes; i++)
+        best = scores[i] > scores[best] ? i : best;
+    for (int i = 0; ok && i < c->n_outputs; i++) {
+        const struct mil_var *v = c->outputs[i];
+        ports[i].tensor.size = sizeof(mk_tensor);
+        if (v == c->label) {
+            ports[i].tensor.type = c->is_text ? MK_TEXT : MK_I64;
+            ports[i].tensor.data = mem_try_alloc(sizeof(int64_t) + sizeof(char *), e);
+            ok = ports[i].tensor.data != NULL;
+            if (ok && c->is_text)
+                *(const char **)ports[i].tensor.data = ((char **)f->labels)[best];
+            else if (ok)
+                *(int64_t *)ports[i].tensor.data = ((int64_t *)f->labels)[best];
+        } else if (v == c->scores) {
+            ports[i].tensor.type = MK_F32;
+            ports[i].tensor.rank = 1;
+            ports[i].tensor.dims[0] = c->n_classes;
+            ports[i].tensor.data = scores;
+            ports[i].has_labels = true;
+            scores = NULL;
+        } else {
+            ports[i] = r->ports[from];
+            r->ports[from++] = (struct result_port){0};
+            continue;
+        }
+        ports[i].name = xstrdup(v->name);
+    }
+    mem_free(scores);
+    struct result_port *old = r->ports;
+    size_t n_old = r->n;
+    r->ports = ports;
+    r->n = (size_t)c->n_outputs;
+    free_ports(old, n_old);
+    return ok;
+}
+
+/* What callers see beyond the tensors of outputs. */
+static bool finish_result(mk_function *f, mk_result *r, struct err *e)
+{
+    bool ok = true;
+    for (size_t i = 0; ok && i < r->n; i++) {
+        struct result_port *to = &r->ports[i];
+        const struct mil_feature *feature = feature_of(f, MK_OUTPUTS, to->name);
+        const struct mil_type type = {
+            .kind = MIL_TYPE_TENSOR, .rank = to->tensor.rank, .dims = to->tensor.dims};
+        int32_t color = feature_color(feature, &type);
+        float *planes = NULL;
+        if (!color)
+            continue;
+        ok = (planes = mem_try_alloc(((size_t)tensor_elems(&to->tensor) + 1) * sizeof *planes, e)) &&
+             tensor_load(planes, false, &to->tensor, to->name, e) &&
+             feature_pixels(&to->pixels, color, to->tensor.dims, planes, e);
+        mem_free(planes);
+    }
+    if (ok && f->classifier->classes) {
+        atomic_fetch_add(&f->n_references, 1);
+        r->function = f;
+        ok = name_class(f, r, e);
+    }
+    return ok;
+}
+
+static bool make_result(mk_result **out, mk_function *f, const struct backend *b, struct backend_run *run,
+                        struct err *e)
 {
     int n = run->function->n_outputs;
     mk_result *r = xcalloc(1, sizeof *r);
@@ -584,6 +725,7 @@ static bool make_result(mk_result **out, const struct backend *b, struct backend
         ok = put_result(r, port->name, port->dtype, port->rank, port->dims, b->run_output(run, i),
                         port->is_int, e);
     }
+    ok = ok && finish_result(f, r, e);
     *out = ok ? r : NULL;
     if (!ok)
         mk_result_free(r);
@@ -642,6 +784,7 @@ static bool interpret(mk_function *f, const mk_tensor *const *tensors, struct ba
     for (int i = 0; ok && i < n_outputs; i++)
         ok = put_result(r, f->mil->block->outputs[i]->name, found[i]->dtype, found[i]->rank, found[i]->dims,
                         found[i]->data, found[i]->is_int, e);
+    ok = ok && finish_result(f, r, e);
     for (size_t i = 0; i < n_inputs; i++)
         interpreter_tensor_free(in[i]);
     for (int i = 0; i < n_outputs; i++)
@@ -681,8 +824,10 @@ mk_status mk_predict(mk_function *f, const char *const *names, const mk_tensor *
     if (n > INPUTS_MAX)
         return api_usage(error, "%zu inputs, the most is %d", n, INPUTS_MAX);
     mk_tensor *given = xcalloc(n + 1, sizeof *given);
-    const mk_tensor **tensors = xcalloc(mk_function_ports(f, MK_INPUTS) + 1, sizeof *tensors);
-    bool ok = read_tensors(given, inputs, n, &e) && sort_inputs(f, names, given, n, tensors, &e);
+    size_t n_inputs = mk_function_ports(f, MK_INPUTS);
+    mk_tensor *made = xcalloc(n_inputs + 1, sizeof *made);
+    const mk_tensor **tensors = xcalloc(n_inputs + 1, sizeof *tensors);
+    bool ok = read_tensors(given, inputs, n, &e) && sort_inputs(f, names, given, n, tensors, made, &e);
     if (ok && mk_function_ports(f, MK_STATES) > 0 && !state)
         ok = err_set(&e, ERR_USAGE, "function %s needs a state", f->mil->name);
     /* What no plan can be made of is told by trying: then its ops are run one by one. */
@@ -702,13 +847,16 @@ mk_status mk_predict(mk_function *f, const char *const *names, const mk_tensor *
     if (run)
         run->stop.flag = log.log.cancel;
     ok = ok && load_inputs(f, run->run, tensors, &e) && !log_cancelled(&log.log, &e) &&
-         b->run_execute(run->run, state ? state->states : NULL, &e) && make_result(out, b, run->run, &e);
+         b->run_execute(run->run, state ? state->states : NULL, &e) && make_result(out, f, b, run->run, &e);
     if (run) {
         run->stop.flag = NULL;
         run_put(f, plan, run);
     }
 done:
     plan_put(f, plan);
+    for (size_t i = 0; i < n_inputs; i++)
+        mem_free(made[i].data);
+    free(made);
     free(given);
     free(tensors);
     return api_result(ok, &e, error);
@@ -719,27 +867,50 @@ size_t mk_result_count(const mk_result *r)
     return r->n;
 }
 
-mk_status mk_result_get(const mk_result *r, size_t i, const char **name, mk_tensor *t, mk_error **error)
+/* A part of a result, as far as the caller's structure goes. */
+static mk_status give_tensor(mk_tensor *t, const mk_tensor *from, mk_error **error)
 {
+    size_t size = t->size < sizeof *t ? t->size : sizeof *t;
     if (t->size < sizeof t->size)
         return api_usage(error, "tensor: size is not that of the structure");
-    if (i >= r->n)
-        return api_usage(error, "no output %zu: there are %zu", i, r->n);
-    size_t size = t->size < sizeof *t ? t->size : sizeof *t;
-    *name = r->ports[i].name;
-    memcpy(t, &r->ports[i].tensor, size);
+    memcpy(t, from, size);
     t->size = size;
     return api_result(true, NULL, error);
+}
+
+mk_status mk_result_get(const mk_result *r, size_t i, const char **name, mk_tensor *t, mk_error **error)
+{
+    if (i >= r->n)
+        return api_usage(error, "no output %zu: there are %zu", i, r->n);
+    *name = r->ports[i].name;
+    return give_tensor(t, &r->ports[i].tensor, error);
+}
+
+mk_status mk_result_labels(const mk_result *r, size_t i, mk_tensor *labels, mk_error **error)
+{
+    if (i >= r->n || !r->ports[i].has_labels)
+        return api_usage(error, "output %zu does not give numbers by label", i);
+    const struct classifier *c = r->function->classifier;
+    const mk_tensor t = {.size = sizeof t,
+                         .type = c->is_text ? MK_TEXT : MK_I64,
+                         .rank = 1,
+                         .dims = {c->n_classes},
+                         .data = r->function->labels};
+    return give_tensor(labels, &t, error);
+}
+
+mk_status mk_result_pixels(const mk_result *r, size_t i, mk_tensor *pixels, mk_error **error)
+{
+    if (i >= r->n || r->ports[i].pixels.type == 0)
+        return api_usage(error, "output %zu is not an image", i);
+    return give_tensor(pixels, &r->ports[i].pixels, error);
 }
 
 void mk_result_free(mk_result *r)
 {
     if (!r)
         return;
-    for (size_t i = 0; i < r->n; i++) {
-        free(r->ports[i].name);
-        mem_free(r->ports[i].tensor.data);
-    }
-    free(r->ports);
+    free_ports(r->ports, r->n);
+    mk_function_close(r->function);
     free(r);
 }

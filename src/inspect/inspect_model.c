@@ -95,6 +95,7 @@ static void add_weights(cJSON *o, const struct mil_model *m)
 /* The description's word on one input or output, beyond its MIL type. */
 static void add_flexibility(cJSON *one, const struct mil_feature *f)
 {
+    static const char *const colors[] = {"", "gray", "RGB", "BGR", "gray fp16"};
     if (f->n_ranges > 0) {
         cJSON *list = cJSON_AddArrayToObject(one, "ranges");
         for (int i = 0; i < f->n_ranges; i++) {
@@ -109,8 +110,12 @@ static void add_flexibility(cJSON *one, const struct mil_feature *f)
     }
     if (f->n_ranges > 0 || f->n_enumerated > 0)
         cJSON_AddItemToObject(one, "default_shape", inspect_dims(f->shape, f->rank));
-    if (f->is_optional)
+    if (f->is_optional) {
         cJSON_AddBoolToObject(one, "optional", true);
+        cJSON_AddNumberToObject(one, "default", f->default_value);
+    }
+    if (f->kind == MIL_FEATURE_IMAGE)
+        cJSON_AddStringToObject(one, "image", colors[f->color]);
 }
 
 static void add_variable(cJSON *list, const struct mil_var *v, const struct mil_feature *features, int n)

@@ -192,19 +192,24 @@ struct mil_range {
     int64_t lower, upper; /* upper < 0: unbounded */
 };
 
+/* How the numbers of an image's pixels stand in its tensor [1, channels, height, width]. */
+enum mil_color { MIL_COLOR_NONE, MIL_COLOR_GRAY, MIL_COLOR_RGB, MIL_COLOR_BGR, MIL_COLOR_GRAY_FP16 };
+
 struct mil_feature {
     const char *name, *short_description;
     enum mil_feature_kind kind;
     bool is_optional;
     enum mil_dtype dtype; /* array, state: MIL_FP16, MIL_FP32, MIL_FP64, MIL_INT32, MIL_INT8 */
+    enum mil_color color; /* image */
     int rank;
-    const int64_t *shape; /* array, state: [rank]; the default shape of a flexible one */
+    const int64_t *shape; /* array, state, image: [rank]; the default shape of a flexible one */
     int n_enumerated;     /* enumerated shapes, each [enumerated_ranks[i]] */
     const int64_t *const *enumerated;
     const int *enumerated_ranks;
     int n_ranges; /* one per axis */
     const struct mil_range *ranges;
     bool dict_key_is_int64; /* dict */
+    double default_value;   /* of an optional array that is not given */
 };
 
 struct mil_function_description {

@@ -87,11 +87,78 @@ static bool array_read(struct arena *a, struct mil_feature *f, const MilkitPb__A
     if (!shape_read(a, &f->shape, p->n_shape, p->shape, e))
         return false;
     f->rank = (int)p->n_shape;
+    f->default_value =
+        p->default_value_case == MILKIT_PB__ARRAY_TYPE__DEFAULT_VALUE_INT_DEFAULT ? p->int_default
+        : p->default_value_case == MILKIT_PB__ARRAY_TYPE__DEFAULT_VALUE_FLOAT_DEFAULT
+            ? (double)p->float_default
+        : p->default_value_case == MILKIT_PB__ARRAY_TYPE__DEFAULT_VALUE_DOUBLE_DEFAULT ? p->double_default
+                                                                                       : 0;
     if (p->flexibility_case == MILKIT_PB__ARRAY_TYPE__FLEXIBILITY_ENUMERATED)
         return enumerated_read(a, f, p->enumerated, e);
     if (p->flexibility_case == MILKIT_PB__ARRAY_TYPE__FLEXIBILITY_RANGES)
         return ranges_read(a, f, p->ranges, e);
     return true;
+}
+
+/* The tensor that an image of this size is. */
+static bool image_shape(struct arena *a, const int64_t **out, const struct mil_feature *f, uint64_t width,
+                        uint64_t height, struct err *e)
+{
+    if (width > INT32_MAX || height > INT32_MAX)
+        return err_set(e, ERR_FORMAT, "impossible image of %llu x %llu", (unsigned long long)width,
+                       (unsigned long long)height);
+    bool has_colors = f->color == MIL_COLOR_RGB || f->color == MIL_COLOR_BGR;
+    const int64_t shape[4] = {1, has_colors ? 3 : 1, (int64_t)height, (int64_t)width};
+    *out = arena_copy(a, shape, sizeof shape);
+    return true;
+}
+
+static bool image_ranges_read(struct arena *a, struct mil_feature *f, const MilkitPb__ImageSizeRange *p,
+                              struct err *e)
+{
+    MilkitPb__SizeRange fixed[2] = {MILKIT_PB__SIZE_RANGE__INIT, MILKIT_PB__SIZE_RANGE__INIT};
+    MilkitPb__SizeRange *axes[4] = {&fixed[0], &fixed[1], p->height, p->width};
+    MilkitPb__ShapeRanges ranges = MILKIT_PB__SHAPE_RANGES__INIT;
+    if (!p->height || !p->width)
+        return err_set(e, ERR_FORMAT, "a range of image sizes without width or height");
+    for (int i = 0; i < 2; i++) {
+        fixed[i].lower = (uint64_t)f->shape[i];
+        fixed[i].upper = f->shape[i];
+    }
+    ranges.n_ranges = 4;
+    ranges.ranges = axes;
+    return ranges_read(a, f, &ranges, e);
+}
+
+static bool image_read(struct arena *a, struct mil_feature *f, const MilkitPb__ImageType *p, struct err *e)
+{
+    f->color = p->color_space == 10   ? MIL_COLOR_GRAY
+               : p->color_space == 20 ? MIL_COLOR_RGB
+               : p->color_space == 30 ? MIL_COLOR_BGR
+               : p->color_space == 40 ? MIL_COLOR_GRAY_FP16
+                                      : MIL_COLOR_NONE;
+    if (f->color == MIL_COLOR_NONE)
+        return err_set(e, ERR_UNSUPPORTED, "unknown colour layout %d of an image", p->color_space);
+    f->rank = 4;
+    if (!image_shape(a, &f->shape, f, (uint64_t)p->width, (uint64_t)p->height, e))
+        return false;
+    if (p->flexibility_case == MILKIT_PB__IMAGE_TYPE__FLEXIBILITY_RANGE)
+        return image_ranges_read(a, f, p->range, e);
+    if (p->flexibility_case != MILKIT_PB__IMAGE_TYPE__FLEXIBILITY_ENUMERATED)
+        return true;
+    size_t n = p->enumerated->n_sizes;
+    const int64_t **shapes = arena_try_alloc(a, n, sizeof *shapes, e);
+    int *ranks = shapes ? arena_try_alloc(a, n, sizeof *ranks, e) : NULL;
+    bool ok = ranks != NULL;
+    for (size_t i = 0; ok && i < n; i++) {
+        const MilkitPb__ImageSize *size = p->enumerated->sizes[i];
+        ranks[i] = 4;
+        ok = image_shape(a, &shapes[i], f, size->width, size->height, e);
+    }
+    f->n_enumerated = ok ? (int)n : 0;
+    f->enumerated = shapes;
+    f->enumerated_ranks = ranks;
+    return ok;
 }
 
 static bool feature_read(struct arena *a, struct mil_feature *f, const MilkitPb__Feature *p, struct err *e)
@@ -116,7 +183,7 @@ static bool feature_read(struct arena *a, struct mil_feature *f, const MilkitPb_
         return true;
     case MILKIT_PB__FEATURE_TYPE__KIND_IMAGE_TYPE:
         f->kind = MIL_FEATURE_IMAGE;
-        return true;
+        return image_read(a, f, t->image_type, e);
     case MILKIT_PB__FEATURE_TYPE__KIND_SEQUENCE_TYPE:
         f->kind = MIL_FEATURE_SEQUENCE;
         return true;
