@@ -29,6 +29,8 @@ class Port(ctypes.Structure):
         ("type", c_int32),
         ("rank", c_int32),
         ("dims", c_int64 * RANK_MAX),
+        ("color", c_int32),
+        ("is_optional", c_bool),
     ]
 
 
@@ -168,6 +170,8 @@ _PROTOTYPES = [
      [_handle, POINTER(c_char_p), POINTER(Tensor), c_size_t, _handle, POINTER(Call), _out]),
     ("mk_result_count", c_size_t, [_handle]),
     ("mk_result_get", "status", [_handle, c_size_t, POINTER(c_char_p), POINTER(Tensor)]),
+    ("mk_result_labels", "status", [_handle, c_size_t, POINTER(Tensor)]),
+    ("mk_result_pixels", "status", [_handle, c_size_t, POINTER(Tensor)]),
     ("mk_result_free", None, [_handle]),
     ("mk_convert", "status", [_handle, c_char_p, c_char_p, c_char_p, POINTER(Call), _out]),
     ("mk_check", "status", [_handle, c_char_p, c_char_p, c_char_p, POINTER(Call), _out]),

@@ -22,6 +22,8 @@ _TO_NUMPY = {
 }
 _FROM_NUMPY = {np.dtype(v): k for k, v in _TO_NUMPY.items()}
 _INPUTS, _OUTPUTS, _STATES = 0, 1, 2
+_TEXT, _I64, _SCORES = 9, 10, 11
+COLORS = (None, "gray", "RGB", "BGR", "gray fp16")
 
 
 def numpy_type(number):
@@ -30,12 +32,17 @@ def numpy_type(number):
 
 
 class PortInfo:
-    """name, dtype (numpy's; None: not a tensor) and shape (-1: known by running) of an input, output or state."""
+    """name, dtype (numpy's; None: not a tensor) and shape (-1: known by running) of an input, output or state; color ("RGB", ..) of an image;
+    is_optional: an input with a default; is_label, is_scores: what a classifier gives."""
 
     def __init__(self, port):
         self.name = port.name.decode()
         self.dtype = numpy_type(port.type)
         self.shape = tuple(port.dims[: port.rank])
+        self.color = COLORS[port.color]
+        self.is_optional = port.is_optional
+        self.is_label = port.type in (_TEXT, _I64)
+        self.is_scores = port.type == _SCORES
 
     def __repr__(self):
         kind = np.dtype(self.dtype).name if self.dtype else "not a tensor"
@@ -80,6 +87,29 @@ def _array_of(t):
     if n:
         ctypes.memmove(out.ctypes.data, t.data, n)
     return out
+
+
+def _labels_of(t):
+    """The labels of a tensor of them, a list."""
+    n = t.dims[0] if t.rank else 1
+    kind = c_char_p if t.type == _TEXT else ctypes.c_int64
+    values = ctypes.cast(t.data, ctypes.POINTER(kind))
+    return [values[i].decode("utf-8", "replace") if t.type == _TEXT else values[i] for i in range(n)]
+
+
+def _output_of(result, i, t, port):
+    """Output i as Python has it: an array, the pixels of an image, a label, or numbers by label."""
+    if port.is_label:
+        return _labels_of(t)[0]
+    if port.is_scores:
+        labels = new(Tensor)
+        lib.mk_result_labels(result, i, byref(labels))
+        return dict(zip(_labels_of(labels), _array_of(t).tolist()))
+    if port.color:
+        pixels = new(Tensor)
+        lib.mk_result_pixels(result, i, byref(pixels))
+        return _array_of(pixels)
+    return _array_of(t)
 
 
 class State(Handle):
@@ -139,7 +169,8 @@ class Function(Handle):
         return State(self)
 
     def predict(self, inputs, state=None):
-        """inputs: a dict of arrays (or what numpy makes arrays of) by name. Returns a dict of arrays in the declared types."""
+        """inputs: a dict of arrays (or what numpy makes arrays of) by name; images as pixels [height, width, 3] or [height, width], or as PIL
+        has them. Returns a dict of arrays in the declared types, of uint8 pixels for images, of the label and a dict for classifiers."""
         arrays = {name: _as_input(value) for name, value in inputs.items()}
         n = len(arrays)
         names = (c_char_p * (n or 1))(*[name.encode() for name in arrays])
@@ -156,7 +187,7 @@ class Function(Handle):
             for i in range(lib.mk_result_count(result)):
                 name, t = c_char_p(), new(Tensor)
                 lib.mk_result_get(result, i, byref(name), byref(t))
-                out[name.value.decode()] = _array_of(t)
+                out[name.value.decode()] = _output_of(result, i, t, self.outputs[i])
             return out
         finally:
             lib.mk_result_free(result)

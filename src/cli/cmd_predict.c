@@ -1,10 +1,10 @@
-/* milkit predict: one call (or several) of a function of a single model; tensors in and out as safetensors files. */
+/* milkit predict: one call (or several) of a function of a single model; tensors in and out as safetensors files, images as PNG files. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "base/json_text.h"
-#include "base/terminal.h"
 #include "cli/client.h"
+#include "cli/png_file.h"
+#include "cli/predict_print.h"
 #include "cli/tensor_file.h"
 
 #define SYNOPSIS "MODEL [--in X.safetensors | --random] [OPTIONS]"
@@ -19,6 +19,7 @@ struct predict {
     mk_function *f;
     mk_state *state;
     mk_result *result;
+    struct cli_words images;  /* NAME=FILE */
     struct tensor_file *file; /* of --in */
     size_t n;
     const char *names[INPUTS_MAX];
@@ -37,6 +38,48 @@ static bool read_inputs(struct predict *p, struct err *e)
     for (; p->n < tensor_file_count(p->file); p->n++) {
         p->names[p->n] = tensor_file_name(p->file, p->n);
         p->inputs[p->n] = *tensor_file_tensor(p->file, p->n);
+    }
+    return true;
+}
+
+/* The picture at path for input `name` of length n; n 0: for the one input that is an image. */
+static bool read_image(struct predict *p, const char *name, size_t n, const char *path, struct err *e)
+{
+    mk_port found = {0};
+    int n_images = 0;
+    for (size_t i = 0; i < mk_function_ports(p->f, MK_INPUTS); i++) {
+        mk_port port = {.size = sizeof port};
+        mk_error *error = NULL;
+        if (!client_take(mk_function_port(p->f, MK_INPUTS, i, &port, &error), &error, e))
+            return false;
+        if (port.color == 0 || (n > 0 && !(strlen(port.name) == n && strncmp(port.name, name, n) == 0)))
+            continue;
+        found = port;
+        n_images++;
+    }
+    if (n_images != 1 && n > 0)
+        return err_set(e, ERR_USAGE, "%s: the function has no image %.*s", path, (int)n, name);
+    if (n_images != 1)
+        return err_set(e, ERR_USAGE, "%s: expected a function with one image among its inputs, found %d",
+                       path, n_images);
+    if (p->n == INPUTS_MAX)
+        return err_set(e, ERR_FORMAT, "expected at most %d inputs", INPUTS_MAX);
+    if (!png_file_read(&p->inputs[p->n], path, found.color, e))
+        return false;
+    p->names[p->n] = found.name;
+    p->own[p->n] = p->inputs[p->n].data;
+    p->n++;
+    return true;
+}
+
+static bool read_images(struct predict *p, struct err *e)
+{
+    for (int i = 0; i < p->images.n; i++) {
+        const char *word = p->images.words[i], *equals = strchr(word, '=');
+        if (!equals || equals == word)
+            return err_set(e, ERR_USAGE, "--image %s: expected NAME=FILE", word);
+        if (!read_image(p, word, (size_t)(equals - word), equals + 1, e))
+            return false;
     }
     return true;
 }
@@ -129,8 +172,27 @@ static bool save_state(struct predict *p, struct err *e)
     return ok;
 }
 
+/* The one output that is an image. */
+static bool save_image(const struct predict *p, struct err *e)
+{
+    mk_tensor image = {0};
+    int n_images = 0;
+    for (size_t i = 0; i < mk_result_count(p->result); i++) {
+        mk_tensor t = {.size = sizeof t};
+        if (mk_result_pixels(p->result, i, &t, NULL) == MK_OK && n_images++ == 0)
+            image = t;
+    }
+    if (n_images != 1)
+        return err_set(e, ERR_USAGE, "%s: expected a function with one image among its outputs, found %d",
+                       p->out, n_images);
+    return png_file_write(p->out, &image, p->force, e);
+}
+
+/* Labels are not tensors: they are printed alone. */
 static bool save_result(const struct predict *p, struct err *e)
 {
+    if (png_file_named(p->out))
+        return save_image(p, e);
     struct tensor_writer *w = tensor_writer_new();
     bool ok = true;
     for (size_t i = 0; ok && i < mk_result_count(p->result); i++) {
@@ -138,61 +200,12 @@ static bool save_result(const struct predict *p, struct err *e)
         mk_tensor t = {.size = sizeof t};
         mk_error *error = NULL;
         ok = client_take(mk_result_get(p->result, i, &name, &t, &error), &error, e);
-        if (ok)
+        if (ok && t.type != MK_TEXT && t.type != MK_I64)
             tensor_writer_add(w, name, &t);
     }
     ok = ok && tensor_writer_write(w, p->out, p->force, e);
     tensor_writer_free(w);
     return ok;
-}
-
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static void put_name(const char *name)
-{
-    struct buf b;
-    buf_init(&b, 1 << 20);
-    json_put_string(&b, name, strlen(name));
-    cli_put_json(b.p ? b.p : "\"\"", b.p ? b.n : 2);
-    buf_fini(&b);
-}
-
-static void print_result(const struct predict *p)
-{
-    size_t n = (size_t)p->repeat;
-    qsort(p->seconds, n, sizeof *p->seconds, by_size);
-    double median = n % 2 ? p->seconds[n / 2] : 0.5 * (p->seconds[n / 2 - 1] + p->seconds[n / 2]);
-    if (p->json)
-        printf(
-            "{\"schema\": 1, \"runs\": %zu, \"seconds\": {\"min\": %.6f, \"median\": %.6f, \"max\": %.6f}, "
-            "\"outputs\": [",
-            n, p->seconds[0], median, p->seconds[n - 1]);
-    for (size_t i = 0; i < mk_result_count(p->result); i++) {
-        const char *name;
-        mk_tensor t = {.size = sizeof t};
-        if (mk_result_get(p->result, i, &name, &t, NULL) != MK_OK)
-            continue;
-        if (p->json) {
-            printf(i ? ", {\"name\": " : "{\"name\": ");
-            put_name(name);
-            printf(", \"dtype\": \"%s\", \"shape\": [", tensor_type_name(t.type));
-        } else {
-            terminal_put(stdout, name);
-            printf(" %s [", tensor_type_name(t.type));
-        }
-        for (int k = 0; k < t.rank; k++)
-            printf(k ? ", %lld" : "%lld", (long long)t.dims[k]);
-        printf(p->json ? "]}" : "]\n");
-    }
-    if (p->json)
-        printf("]}\n");
-    else if (n > 1)
-        printf("%zu runs: %.3f ms, median %.3f ms, at most %.3f ms\n", n, p->seconds[0] * 1e3, median * 1e3,
-               p->seconds[n - 1] * 1e3);
 }
 
 static bool predict(struct cli *c, struct predict *p, struct err *e)
@@ -215,7 +228,12 @@ static bool predict(struct cli *c, struct predict *p, struct err *e)
         return false;
     if (p->state_in && !load_state(p, e))
         return false;
-    if (p->random ? !make_inputs(p, e) : p->in && !read_inputs(p, e))
+    bool is_image = png_file_named(p->in);
+    if (p->random  ? !make_inputs(p, e)
+        : is_image ? !read_image(p, NULL, 0, p->in, e)
+                   : p->in && !read_inputs(p, e))
+        return false;
+    if (!read_images(p, e))
         return false;
     p->seconds = xcalloc((size_t)p->repeat, sizeof *p->seconds);
     for (int64_t i = 0; i < p->repeat; i++) {
@@ -233,7 +251,7 @@ static bool predict(struct cli *c, struct predict *p, struct err *e)
     if ((p->out && !save_result(p, e)) || (p->state_out && !save_state(p, e)))
         return false;
     if (!p->is_stdout)
-        print_result(p);
+        predict_print(p->result, p->seconds, (size_t)p->repeat, p->json);
     return p->is_stdout || cli_flush(e);
 }
 
@@ -246,8 +264,11 @@ int cmd_predict(struct cli *c, int argc, char **argv)
     p->repeat = 1;
     const struct cli_option options[] = {
         {"--function", CLI_STRING, &p->function, "NAME", "the function to call (the model's default)"},
-        {"-i,--in,--input", CLI_STRING, &p->in, "FILE", "inputs, a safetensors file with their names"},
-        {"-o,--out,--output", CLI_STRING, &p->out, "FILE", "outputs, the same way (- is stdout)"},
+        {"-i,--in,--input", CLI_STRING, &p->in, "FILE",
+         "inputs, a safetensors file with their names; or a PNG file for the one image"},
+        {"--image", CLI_WORDS, &p->images, "NAME=FILE", "a PNG file for the input NAME (again for others)"},
+        {"-o,--out,--output", CLI_STRING, &p->out, "FILE",
+         "outputs, the same way (- is stdout; PNG: the one image)"},
         {"--state-in", CLI_STRING, &p->state_in, "FILE", "states before the call (zeros)"},
         {"--state-out", CLI_STRING, &p->state_out, "FILE", "states after it"},
         {"--force", CLI_FLAG, &p->force, NULL, "replace existing files"},
@@ -264,7 +285,7 @@ int cmd_predict(struct cli *c, int argc, char **argv)
     if (ok && !help) {
         if (n_positional != 1)
             ok = err_set(&e, ERR_USAGE, "expected a model: a .mlpackage, .mlmodelc or .mlmodel");
-        else if (p->in && p->random)
+        else if ((p->in || p->images.n > 0) && p->random)
             ok = err_set(&e, ERR_USAGE, "--in and --random: expected one of them");
         else if (p->repeat < 1 || p->repeat > 1000000)
             ok = err_set(&e, ERR_USAGE, "--repeat: expected 1 to 1000000, found %lld", (long long)p->repeat);

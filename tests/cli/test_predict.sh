@@ -59,3 +59,78 @@ for precision in default fp32 fp16; do
     expect 0 "logits1" "$MILKIT" predict --force "$head" --random --precision $precision
 done
 finish
+
+# ---- pictures, labels, defaults and shapes: models that coremltools wrote ----
+features=$SOURCE/tests/data/features
+python3 - <<'EOF'
+import struct, zlib
+def png(path, width, height, color, rows):
+    chunk = lambda kind, data: struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    body = zlib.compress(b"".join(b"\0" + bytes(r) for r in rows))
+    open(path, "wb").write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, color, 0, 0, 0)) + chunk(b"IDAT", body) + chunk(b"IEND", b""))
+png("rgb.png", 4, 2, 2, [[i * 7 for i in range(12)], [i * 3 for i in range(12)]])
+png("gray.png", 4, 2, 0, [[0, 1, 2, 3], [100, 253, 254, 255]])
+png("small.png", 1, 1, 2, [[1, 2, 3]])
+EOF
+cat >pixels.py <<'EOF'
+import sys, zlib, struct
+data = open(sys.argv[1], "rb").read()
+at, body = 8, b""
+while at < len(data):
+    n, kind = struct.unpack(">I4s", data[at:at + 8])
+    if kind == b"IHDR":
+        width, height, depth, color = struct.unpack(">IIBB", data[at + 8:at + 18])
+    if kind == b"IDAT":
+        body += data[at + 8:at + 8 + n]
+    at += 12 + n
+raw, step = zlib.decompress(body), {0: 1, 2: 3}[color]
+rows, last = [], bytes(width * step)
+for y in range(height):
+    kind, line = raw[y * (width * step + 1)], bytearray(raw[y * (width * step + 1) + 1:(y + 1) * (width * step + 1)])
+    for i in range(len(line)):
+        a = line[i - step] if i >= step else 0
+        b, c = last[i], last[i - step] if i >= step else 0
+        p = a + b - c
+        paeth = min((abs(p - a), 0, a), (abs(p - b), 1, b), (abs(p - c), 2, c))[2]
+        line[i] = (line[i] + [0, a, b, (a + b) // 2, paeth][kind]) & 255
+    rows.append(list(line))
+    last = bytes(line)
+print(rows)
+EOF
+for layout in rgb bgr; do
+    expect 0 "y F32 [1, 3, 2, 4]" "$MILKIT" predict --force "$features/image_$layout.mlpackage" -i rgb.png -o y.png
+    expect 0 "" "$MILKIT" predict --force "$features/image_$layout.mlpackage" --image x=rgb.png -o z.png
+    cmp y.png z.png || fail "an image by name and one alone differ"
+    found=$(python3 pixels.py y.png)
+    wanted=$(python3 -c "
+bgr = '$layout' == 'bgr'
+x = [[i * 7 for i in range(12)], [i * 3 for i in range(12)]]
+def y(v, c):
+    k = 2 - c if bgr else c
+    return min(255, max(0, (2 * v + [1, 0, -3][k]) * (k + 1)))
+print([[y(v, i % 3) for i, v in enumerate(r)] for r in x])")
+    [ "$found" = "$wanted" ] || fail "$layout: expected $wanted, found $found"
+done
+expect 0 "" "$MILKIT" predict --force "$features/image_gray.mlpackage" -i gray.png -o y.png
+[ "$(python3 pixels.py y.png)" = "[[0, 2, 2, 4], [100, 254, 254, 255]]" ] || fail "gray: $(python3 pixels.py y.png)"
+expect 4 "found a coloured one" "$MILKIT" predict "$features/image_gray.mlpackage" -i rgb.png
+expect 2 "found the shape [1, 3, 1, 1]" "$MILKIT" predict "$features/image_rgb.mlpackage" -i small.png
+expect 2 "the function has no image y" "$MILKIT" predict "$features/image_rgb.mlpackage" --image y=rgb.png
+expect 2 "expected NAME=FILE" "$MILKIT" predict "$features/image_rgb.mlpackage" --image rgb.png
+expect 2 "one image among its inputs, found 0" "$MILKIT" predict "$features/optional.mlpackage" -i rgb.png
+expect 2 "one image among its outputs, found 0" "$MILKIT" predict --force "$features/optional.mlpackage" --random -o y.png
+head -c 40 rgb.png >cut.png
+"$MILKIT" predict "$features/image_rgb.mlpackage" -i cut.png >out.txt 2>err.txt && fail "a picture that ends early: no error"
+grep -q "cut.png" err.txt || fail "a picture that ends early: $(cat err.txt)"
+expect 1 "none.png" "$MILKIT" predict "$features/image_rgb.mlpackage" -i none.png
+
+expect 0 'classLabel "' "$MILKIT" predict "$features/classifier_text.mlpackage" --random
+grep -q 'classLabel_probs F32 \[3\] {"' out.txt || fail "scores by label: $(cat out.txt)"
+expect 0 '"label": ' "$MILKIT" predict "$features/classifier_text.mlpackage" --random --json
+python3 -c 'import json
+label, scores = json.load(open("out.txt"))["outputs"]
+assert set(scores["scores"]) == {"cat", "dog", "a \"bird\""} and label["label"] == max(scores["scores"], key=scores["scores"].get)' ||
+    fail "a classifier as JSON: $(cat out.txt)"
+expect 0 "y F32 [1, 2]" "$MILKIT" predict "$features/enumerated.mlpackage" --random
+expect 0 "y F32 [1, 3]" "$MILKIT" predict "$features/ranged.mlpackage" --random
+expect 3 "" "$MILKIT" compile "$features/classifier_text.mlpackage" -o c.mlmodelc

@@ -128,6 +128,33 @@ expect(name in repr(other), "the printed form of a state does not name its state
 other.write_state(name, zeros.astype(np.float32))
 expect((other.read_state(name) == 1).all() and other.read_state(name).dtype == np.float32, "write_state and read_state")
 
+# ---- images, labels, defaults ----
+features = os.path.join(os.path.dirname(ops), "features")
+pixels = np.arange(24, dtype=np.uint8).reshape(2, 4, 3) * 5
+for layout in ("rgb", "bgr"):
+    painter = milkit.Model(os.path.join(features, f"image_{layout}.mlpackage")).function()
+    expect(painter.inputs[0].color == layout.upper(), "the colours of an image")
+    order = slice(None) if layout == "rgb" else slice(None, None, -1)
+    planes = (2.0 * pixels[:, :, order] + np.array([1, 0, -3])) * np.array([1, 2, 3])
+    wanted = np.clip(planes, 0, 255)[:, :, order].astype(np.uint8)
+    expect(np.array_equal(painter.predict({"x": pixels})["y"], wanted), f"an image {layout}")
+    expect(np.array_equal(painter.predict({"x": pixels.transpose(2, 0, 1)[order][None].astype(np.float32)})["y"], wanted), "an image as a tensor")
+    expect(np.array_equal(painter.predict({"x": pixels[::-1]})["y"], wanted[::-1]), "an image with strides")
+    try:
+        from PIL import Image
+    except ImportError:
+        print("no PIL: images of coremltools' kind are not tested")
+        continue
+    plain = ct.MLModel(os.path.join(features, f"image_{layout}.mlpackage"))
+    found = plain.predict({"x": Image.fromarray(pixels)})["y"]
+    expect(found.mode == "RGBA" and np.array_equal(np.asarray(found)[:, :, :3], wanted), "a PIL image")
+    expect_error(TypeError, "PIL image of the mode RGB", plain.predict, {"x": pixels})
+out = milkit.Model(os.path.join(features, "classifier_text.mlpackage")).predict({"x": [[0, 2, 1]]})
+expect(out["classLabel"] == "dog" and max(out["classLabel_probs"], key=out["classLabel_probs"].get) == "dog", f"a classifier: {out}")
+expect(ct.MLModel(os.path.join(features, "classifier_text.mlpackage")).predict({"x": np.float32([[3, 2, 1]])})["classLabel"] == "cat", "a label")
+painter = milkit.Model(os.path.join(features, "optional.mlpackage")).function()
+expect(painter.inputs[1].is_optional and painter.predict({"x": [1, 2]})["y"].tolist() == [2.5, 3.5], "an optional input")
+
 # ---- what can be wrong, with the classes of coremltools ----
 one = os.path.join(ops, "add_int32.mlpackage")
 expect_error(milkit.Error, "no function", milkit.Model(one).function, "train")

@@ -18,6 +18,8 @@ _ARRAY_TYPES = (np.int8, np.int32, np.float32, np.float64)
 
 def _as_feature(name, value, port):
     """The value as an array of the declared type and rank."""
+    if port is not None and port.color:
+        return _pixels(name, value, port)
     if isinstance(value, (bool, np.bool_)):
         value = int(value)
     if isinstance(value, (int, np.integer)) or isinstance(value, (float, np.floating)):
@@ -42,8 +44,36 @@ def _as_feature(name, value, port):
     return array
 
 
-def _as_result(array):
-    """An output as the framework hands it out: fp16 as float32, narrow integers as int32 but int8, no rank 0."""
+_MODES = {"RGB": ("RGB", "RGBA"), "BGR": ("RGB", "RGBA"), "gray": ("L",), "gray fp16": ("F",)}
+
+
+def _pixels(name, value, port):
+    """A PIL image as an array."""
+    if getattr(value, "mode", None) not in _MODES[port.color]:
+        raise RuntimeError(f"input {name} must be a PIL image of the mode {_MODES[port.color][0]}")
+    return np.asarray(value)
+
+
+def _as_image(pixels, color):
+    """As the framework hands images out: RGBA, L or F."""
+    from PIL import Image
+
+    if color == "gray fp16":
+        return Image.fromarray(pixels.astype(np.float32), "F")
+    image = Image.fromarray(pixels)
+    return image.convert("RGBA") if image.mode == "RGB" else image
+
+
+def _as_result(array, port):
+    """An output as the framework hands it out: fp16 as float32, narrow integers as int32 but int8, no rank 0; labels as they are."""
+    if port.is_label or port.is_scores:
+        return array
+    if port.color:
+        return _as_image(array, port.color)
+    return _as_array(array)
+
+
+def _as_array(array):
     if array.ndim == 0:
         array = array.reshape(1)
     if array.dtype == np.float16:
@@ -66,7 +96,7 @@ class State:
 
     def read_state(self, name):
         self._known(name)
-        return _as_result(self._state.read(name))
+        return _as_array(self._state.read(name))
 
     def write_state(self, name, value):
         self._known(name)
@@ -111,7 +141,7 @@ class ModelProxy:
         except (Error, TypeError, ValueError) as error:
             raise RuntimeError(f"Unable to compute the prediction using ML Program: {error}") from None
         self._last = time.perf_counter_ns() - begin
-        return {name: _as_result(array) for name, array in out.items()}
+        return {p.name: _as_result(out[p.name], p) for p in self._function.outputs}
 
     def batchPredict(self, batch):
         return [self.predict(data) for data in batch]

@@ -133,6 +133,7 @@ class MLModel:
         self.function_name = function_name or report.get("default_function")
         function = next(f for f in report["functions"] if f["name"] == self.function_name)
         self._inputs = [p["name"] for p in function["inputs"]]
+        self._images = {p["name"]: p.get("image") for p in function["inputs"]}
         self.user_defined_metadata = self._spec.description.metadata.userDefined
         self.input_description = {p.name: "" for p in self._spec.description.input}
         self.output_description = {p.name: "" for p in self._spec.description.output}
@@ -165,7 +166,11 @@ class MLModel:
                         f'Provided key "{name}", in the input dict, does not match any of the model input name(s), '
                         f"which are: {set(self._inputs)}"
                     )
-                if not isinstance(value, (np.ndarray, int, float, str, dict)):
+                if self._images.get(name):
+                    modes = {"RGB": "RGB", "BGR": "RGB", "gray": "L", "gray fp16": "F"}
+                    if getattr(value, "mode", None) != modes[self._images[name]]:
+                        raise TypeError(f'image input "{name}" must be a PIL image of the mode {modes[self._images[name]]}')
+                elif not isinstance(value, (np.ndarray, int, float, str, dict)):
                     value = value.detach().numpy() if hasattr(value, "detach") else np.array(value)
                     d[name] = value.astype(np.int32) if value.dtype == np.int64 else value
         _narrowed(data)
