@@ -1,21 +1,24 @@
-/* milkit inspect: what is in a file or folder of any kind that milkit reads. */
+/* milkit inspect: what is in a file or folder of any kind that milkit reads, and what differs between two models. */
 #include <stdlib.h>
 #include <string.h>
 #include "cli/cli.h"
+#include "cli/diff_print.h"
 #include "cli/inspect_print.h"
 #include "inspect/inspect.h"
 
 int cmd_inspect(struct cli *c, int argc, char **argv)
 {
-    const char *path = NULL;
+    const char *diff = NULL;
     bool json = false, help = false, ok;
     int n_positional = 0;
     struct err e = {0};
     const struct cli_option options[] = {
         {"--json", CLI_FLAG, &json, NULL, "one JSON object"},
+        {"--diff", CLI_STRING, &diff, "A", "what differs from model A to PATH: graph, weights, metadata"},
     };
+    const char *path = NULL;
 
-    if (!cli_parse(c, argc, argv, options, 1, &path, 1, &n_positional, "PATH [--json]", &help, &e))
+    if (!cli_parse(c, argc, argv, options, 2, &path, 1, &n_positional, "PATH [--diff A] [--json]", &help, &e))
         return cli_fail(c, &e, NULL);
     if (help)
         return 0;
@@ -25,10 +28,16 @@ int cmd_inspect(struct cli *c, int argc, char **argv)
     }
     cJSON *o = cJSON_CreateObject();
     char *text = NULL;
-    ok = cli_resolve(c, &path, &e) && (json ? inspect_text(&text, path, &e) : inspect_path(o, path, &e));
+    ok = cli_resolve(c, &path, &e);
+    if (ok && diff)
+        ok = inspect_diff(o, diff, path, &e) && (!json || (text = cJSON_Print(o)) != NULL);
+    else if (ok)
+        ok = json ? inspect_text(&text, path, &e) : inspect_path(o, path, &e);
     if (ok && json) {
         cli_put_json(text, strlen(text));
         putchar('\n');
+    } else if (ok && diff) {
+        diff_print(stdout, o);
     } else if (ok) {
         inspect_print(stdout, o);
     }

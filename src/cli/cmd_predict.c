@@ -12,7 +12,7 @@
 
 struct predict {
     const char *path, *function, *in, *out, *state_in, *state_out, *precision, *emulation;
-    bool random, json, force, is_stdout; /* is_stdout: -o - */
+    bool random, json, force, plan, is_stdout; /* is_stdout: -o - */
     int64_t seed, repeat, n_threads;
     mk_library *library;
     mk_model *model;
@@ -255,11 +255,28 @@ static bool predict(struct cli *c, struct predict *p, struct err *e)
     return p->is_stdout || cli_flush(e);
 }
 
+/* What `milkit plan` says of the function. */
+static int show_plan(struct cli *c, const struct predict *p)
+{
+    char command[] = "plan", json[] = "--json", *argv[10] = {command, (char *)(uintptr_t)p->path};
+    int n = 2;
+    const char *const with[][2] = {{"--function", p->function}, {"--precision", p->precision}};
+    for (size_t i = 0; i < sizeof with / sizeof *with; i++) {
+        if (!with[i][1])
+            continue;
+        argv[n++] = (char *)(uintptr_t)with[i][0];
+        argv[n++] = (char *)(uintptr_t)with[i][1];
+    }
+    if (p->json)
+        argv[n++] = json;
+    return cmd_plan(c, n, argv);
+}
+
 int cmd_predict(struct cli *c, int argc, char **argv)
 {
     struct predict *p = xcalloc(1, sizeof *p);
     struct err e = {0};
-    int n_positional = 0;
+    int n_positional = 0, status = 0;
     bool help = false;
     p->repeat = 1;
     const struct cli_option options[] = {
@@ -278,6 +295,8 @@ int cmd_predict(struct cli *c, int argc, char **argv)
         PRECISION_OPTION_ROWS(*p),
         {"-t,-j,--threads", CLI_INT, &p->n_threads, "N", "threads (all processors)"},
         {"--json", CLI_FLAG, &p->json, NULL, "outputs and times as JSON"},
+        {"--plan", CLI_FLAG, &p->plan, NULL,
+         "the steps that the engine makes of the function, instead of a call"},
     };
     bool ok = cli_parse(c, argc, argv, options, (int)(sizeof options / sizeof options[0]), &p->path, 1,
                         &n_positional, SYNOPSIS, &help, &e);
@@ -295,6 +314,8 @@ int cmd_predict(struct cli *c, int argc, char **argv)
             ok = err_set(&e, ERR_USAGE, "-o - and --json: both go to stdout");
         else if (p->is_stdout && isatty(STDOUT_FILENO) == 1)
             ok = err_set(&e, ERR_USAGE, "-o -: stdout is a terminal; expected a file or a pipe");
+        else if (p->plan)
+            status = show_plan(c, p);
         else
             ok = cli_check_output("--out", p->out, true, p->force, &e) &&
                  cli_check_output("--state-out", p->state_out, false, p->force, &e) && predict(c, p, &e);
@@ -309,5 +330,5 @@ int cmd_predict(struct cli *c, int argc, char **argv)
         mem_free(p->own[i]);
     free(p->seconds);
     free(p);
-    return ok ? 0 : cli_fail(c, &e, NULL);
+    return ok ? status : cli_fail(c, &e, NULL);
 }

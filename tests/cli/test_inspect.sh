@@ -67,3 +67,29 @@ refuses 4 "bad.mil:1:9: expected the version" bad.mil
 [ $? -eq 2 ] || fail "expected status 2 without a path"
 
 exit $failed
+
+# ---- what differs between two models ----
+ops=$SOURCE/tests/data/ops
+features=$SOURCE/tests/data/features
+model=$(for m in "$ops"/*.mlpackage; do [ -s "$m/Data/com.apple.CoreML/weights/weight.bin" ] && echo "$m" && break; done)
+expect 0 "same program, weights and metadata" "$MILKIT" inspect "$model" --diff "$model"
+"$MILKIT" compile "$model" -o same.mlmodelc -q || fail "compile $model"
+expect 0 "same program, weights and metadata" "$MILKIT" inspect same.mlmodelc --diff "$model"
+expect 0 "main, op mul: 0 in the first alone, 0 in the second alone" "$MILKIT" inspect "$features/image_bgr.mlpackage" --diff "$features/image_gray.mlpackage"
+grep -q "main, input x: tensor<fp32, \[1, 1, 2, 4\]> -> tensor<fp32, \[1, 3, 2, 4\]>" out.txt || fail "inputs that differ: $(cat out.txt)"
+cp -r "$model" changed.mlpackage
+python3 - changed.mlpackage <<'EOF'
+import sys
+path = sys.argv[1] + "/Data/com.apple.CoreML/weights/weight.bin"
+data = bytearray(open(path, "rb").read())
+data[-1] ^= 1  # the last element of the last weight, or its padding
+for i in range(len(data) - 64, len(data)):
+    data[i] ^= 1
+open(path, "wb").write(data)
+EOF
+"$MILKIT" inspect changed.mlpackage --diff "$model" --json >out.txt 2>err.txt || fail "inspect --diff --json: $(cat err.txt)"
+python3 -c 'import json
+d = json.load(open("out.txt"))
+assert d["schema"] == 1 and not d["same"] and not d["metadata"] and not d["functions"] and not d["operations"], d
+assert len(d["weights"]) == 1 and 0 < d["weights"][0]["differ"] <= d["weights"][0]["elements"], d' || fail "a changed weight: $(cat out.txt)"
+expect 1 "nothing.mlpackage" "$MILKIT" inspect "$model" --diff nothing.mlpackage

@@ -134,3 +134,5 @@ assert set(scores["scores"]) == {"cat", "dog", "a \"bird\""} and label["label"] 
 expect 0 "y F32 [1, 2]" "$MILKIT" predict "$features/enumerated.mlpackage" --random
 expect 0 "y F32 [1, 3]" "$MILKIT" predict "$features/ranged.mlpackage" --random
 expect 3 "" "$MILKIT" compile "$features/classifier_text.mlpackage" -o c.mlmodelc
+expect 0 "function main: 1 steps" "$MILKIT" predict "$features/optional.mlpackage" --plan
+expect 0 '"steps"' "$MILKIT" predict "$features/optional.mlpackage" --plan --json
