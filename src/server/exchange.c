@@ -63,13 +63,36 @@ const char *exchange_path(const struct exchange *x)
     return x->path;
 }
 
+bool percent_decode(char *text)
+{
+    bool ok = true;
+    char *out = text;
+    for (const char *p = text; *p && ok; p++) {
+        unsigned char c = (unsigned char)*p;
+        if (c == '%') {
+            char digits[3] = {0}, *end;
+            strncpy(digits, p + 1, 2);
+            c = (unsigned char)strtoul(digits, &end, 16);
+            ok = strspn(digits, "0123456789abcdefABCDEF") == 2 && c != 0;
+            p += ok ? 2 : 0;
+        }
+        ok = ok && c >= 0x20 && c != 0x7f;
+        *out++ = (char)c;
+    }
+    *out = '\0';
+    return ok;
+}
+
 char *exchange_query(const struct exchange *x, const char *key)
 {
     const char *p = strchr(x->target, '?');
     size_t n = strlen(key);
     for (p = p ? p + 1 : ""; *p; p += strcspn(p, "&"), p += *p == '&')
-        if (strncmp(p, key, n) == 0 && (p[n] == '=' || p[n] == '&' || !p[n]))
-            return p[n] == '=' ? strndup(p + n + 1, strcspn(p + n + 1, "&")) : xstrdup("");
+        if (strncmp(p, key, n) == 0 && (p[n] == '=' || p[n] == '&' || !p[n])) {
+            char *value = p[n] == '=' ? strndup(p + n + 1, strcspn(p + n + 1, "&")) : xstrdup("");
+            (void)percent_decode(value); /* what is wrong with it ends it */
+            return value;
+        }
     return NULL;
 }
 

@@ -122,27 +122,12 @@ static enum MHD_Result count_header(void *context, enum MHD_ValueKind kind, cons
     return MHD_YES;
 }
 
-/* Percent-decodes the path of a target. False: not a path. */
+/* False: not a path. */
 static bool read_path(struct exchange *x)
 {
-    size_t n = strcspn(x->target, "?"), n_out = 0;
-    char *out = xmalloc(n + 1);
-    bool ok = n > 0 && x->target[0] == '/';
-    for (size_t i = 0; i < n && ok; i++) {
-        unsigned char c = (unsigned char)x->target[i];
-        if (c == '%') {
-            char digits[3] = {0}, *end;
-            strncpy(digits, x->target + i + 1, 2);
-            c = (unsigned char)strtoul(digits, &end, 16);
-            ok = strspn(digits, "0123456789abcdefABCDEF") == 2 && c != 0;
-            i += 2;
-        }
-        ok = ok && c >= 0x20 && c != 0x7f;
-        out[n_out++] = (char)c;
-    }
-    out[n_out] = '\0';
-    x->path = out;
-    return ok;
+    x->path = xstrdup(x->target);
+    x->path[strcspn(x->path, "?")] = '\0';
+    return x->path[0] == '/' && percent_decode(x->path);
 }
 
 /* Forms that another reader of the same bytes might take for something else are refused. */

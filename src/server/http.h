@@ -41,7 +41,7 @@ const char *http_address(const struct http *h);
 
 const char *exchange_method(const struct exchange *x);
 const char *exchange_path(const struct exchange *x); /* without the query, percent-decoded */
-/* The value of a key of the query, NULL when absent; as it stands there. Heap. */
+/* The value of a key of the query, percent-decoded; NULL when absent. Heap. */
 char *exchange_query(const struct exchange *x, const char *key);
 /* NULL when absent. The last one of equal names. On the network's thread (begin) only. */
 const char *exchange_header(const struct exchange *x, const char *name);

@@ -95,6 +95,8 @@ struct http {
 
 struct exchange *exchange_new(struct http *h, const char *target);
 void exchange_release(struct exchange *x);
+/* In place. False: it has what no text of a target stands for. */
+bool percent_decode(char *text);
 /* Marks that the client is gone. With x->lock held. */
 void exchange_leave(struct exchange *x);
 /* The library's reader of a stream. */

@@ -144,10 +144,10 @@ static bool is_json(const char *type)
 
 /* ---- */
 
-static void set_common_headers(const struct server *s, struct exchange *x, const char *origin)
+static void set_common_headers(const struct server *s, struct exchange *x, enum api api, const char *origin)
 {
     exchange_set_header(x, "Server", "milkit");
-    exchange_set_header(x, "Cache-Control", "no-store");
+    exchange_set_header(x, "Cache-Control", api == API_PAGE ? "no-cache" : "no-store");
     if (s->o->origins)
         exchange_set_header(x, "Vary", "Origin");
     if (is_origin_allowed(s, origin)) {
@@ -175,11 +175,11 @@ void router_begin(void *context, struct exchange *x, bool *is_quick)
     int i = find_endpoint(method, path, allowed, sizeof allowed);
     enum api api = i >= 0 ? endpoints[i].api : api_of(path);
     exchange_record(x)->endpoint = i >= 0 ? i : -1;
-    set_common_headers(s, x, origin);
+    set_common_headers(s, x, api, origin);
     if (!is_host_allowed(s, x)) {
         problem_set(&p, 403, "permission_error", "forbidden_host", NULL,
                     "the server does not go by this name");
-    } else if (site && strcmp(site, "cross-site") == 0 && !is_origin_allowed(s, origin)) {
+    } else if (api != API_PAGE && site && strcmp(site, "cross-site") == 0 && !is_origin_allowed(s, origin)) {
         problem_set(&p, 403, "permission_error", "forbidden_origin", NULL,
                     "pages of this origin may not ask");
     } else if (strcmp(method, "OPTIONS") == 0 && i != -1) {

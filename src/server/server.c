@@ -81,6 +81,7 @@ bool server_run(const struct server_options *o, struct err *e)
     s.keys = xcalloc((size_t)o->n_keys + 1, sizeof *s.keys);
     for (int i = 0; i < o->n_keys; i++)
         sha256(s.keys[i], o->keys[i], strlen(o->keys[i]));
+    page_headers_init(&s.page);
     s.metrics = metrics_new();
     s.models = models_new(o);
     bool ok = http_start(&s.http, &http, e);

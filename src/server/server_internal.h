@@ -6,6 +6,7 @@
 #include "server/http.h"
 #include "server/metrics.h"
 #include "server/models.h"
+#include "server/page.h"
 #include "server/put.h"
 #include "server/server.h"
 
@@ -23,6 +24,7 @@ struct server {
     uint8_t (*keys)[32]; /* [n_keys] digests */
     atomic_bool is_ready, is_stopping;
     bool is_loopback;
+    struct page_headers page;
 };
 
 /* ---- reply.c ---- */
