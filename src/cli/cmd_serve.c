@@ -10,6 +10,7 @@
 #define SYNOPSIS "DIR|NAME... [OPTIONS]"
 #define MODELS_MAX 32
 #define KEYS_MAX (2 * CLI_WORDS_MAX)
+#define MEBIBYTES_MAX ((int64_t)1 << 30)
 #define KEY_FILE_BYTES_MAX ((size_t)1 << 20)
 
 struct serve {
@@ -17,7 +18,7 @@ struct serve {
     struct package_options package;
     struct server_options o;
     struct server_model models[MODELS_MAX];
-    int64_t port, n_slots, n_waiting, n_connections, n_open;
+    int64_t port, n_slots, n_waiting, n_connections, n_open, cache_ram, cache_disk;
     double grace, ping;
     bool no_page, metrics, slots, json;
     const char *alias, *key_file, *metrics_names, *log_format;
@@ -98,6 +99,8 @@ static bool check(struct serve *r, struct err *e)
         !in_range("--queue", r->n_waiting, 0, 65536, e) ||
         !in_range("--connections", r->n_connections, 1, 16384, e) ||
         !in_range("--open", r->n_open, 1, MODELS_MAX, e) ||
+        !in_range("--cache-ram", r->cache_ram, 0, MEBIBYTES_MAX, e) ||
+        !in_range("--cache-disk", r->cache_disk, 0, MEBIBYTES_MAX, e) ||
         !in_range("--n-predict", r->o.max_tokens, -1, INT32_MAX, e))
         return false;
     if (!(r->grace >= 0 && r->grace <= 86400))
@@ -116,6 +119,8 @@ static bool check(struct serve *r, struct err *e)
     r->o.n_connections = (int)r->n_connections;
     r->o.n_open_max = (int)r->n_open;
     r->o.grace_seconds = r->grace;
+    r->o.cache_memory_bytes = (uint64_t)r->cache_ram << 20;
+    r->o.cache_file_bytes = (uint64_t)r->cache_disk << 20;
     r->o.has_page = !r->no_page;
     r->o.has_metrics = r->metrics || r->metrics_names;
     r->o.has_slots = r->slots;
@@ -156,6 +161,8 @@ int cmd_serve(struct cli *c, int argc, char **argv)
                       .n_waiting = 64,
                       .n_connections = 256,
                       .n_open = 2,
+                      .cache_ram = 256,
+                      .cache_disk = 4096,
                       .grace = 10,
                       .package.takes_checkpoint = true,
                       .o = {.host = "127.0.0.1", .max_tokens = -1}};
@@ -176,6 +183,11 @@ int cmd_serve(struct cli *c, int argc, char **argv)
         {"--queue", CLI_INT, &r.n_waiting, "N", "requests that may wait (64), then 429"},
         {"--connections", CLI_INT, &r.n_connections, "N", "connections (256), then 503"},
         {"--open,--models-max", CLI_INT, &r.n_open, "N", "models open at once (2)"},
+        {"-cram,--cache-ram", CLI_INT, &r.cache_ram, "MIB",
+         "of states of conversations that are at rest, in memory, for each model (256; 0: none)"},
+        {"--cache-dir", CLI_STRING, &r.o.cache_folder, "DIR",
+         "keep such states in files, too, where the next start finds them; they hold what was said"},
+        {"--cache-disk", CLI_INT, &r.cache_disk, "MIB", "of such files for each model (4096)"},
         {"--strict-model", CLI_FLAG, &r.o.is_strict_model, NULL,
          "404 for a model that is not there, else the first answers"},
         {"-n,--n-predict", CLI_INT, &r.o.max_tokens, "N",

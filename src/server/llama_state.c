@@ -156,6 +156,7 @@ static void put_totals(struct buf *b, const char *prefix, const struct scheduler
          t->prompt_seconds > 0 ? (double)t->n_prompt / t->prompt_seconds : 0},
         {"predicted_tokens_seconds", "gauge", "Generated tokens per second.",
          t->generated_seconds > 0 ? (double)t->n_generated / t->generated_seconds : 0},
+        {"reuse_snapshots_bytes", "gauge", "Memory of states that slots gave up.", (double)t->n_cache_bytes},
         {"requests_processing", "gauge", "Answers that run.", t->n_processing},
         {"requests_deferred", "gauge", "Requests that wait.", t->n_waiting},
         {"n_busy_slots_per_decode", "gauge", "Sessions a step, in the mean.",
@@ -202,6 +203,7 @@ void get_metrics(struct server *s, struct exchange *x)
         all.n_step_sessions += one.n_step_sessions;
         all.prompt_seconds += one.prompt_seconds;
         all.generated_seconds += one.generated_seconds;
+        all.n_cache_bytes += one.n_cache_bytes;
         all.n_processing += one.n_processing;
         all.n_waiting += one.n_waiting;
         all.n_context_most =

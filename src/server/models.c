@@ -104,17 +104,23 @@ static bool open_model(struct models *m, struct model *model, struct problem *p)
         mk_error_free(error);
         return problem_set(p, 500, "server_error", NULL, "model", "%s: %s", model->name, m->error.msg);
     }
-    const struct scheduler_options o = {
-        .package = model->package, .n_slots = m->o->n_slots, .n_waiting = m->o->n_waiting};
+    const char *info = mk_package_info(model->package);
+    snprintf(model->fingerprint, sizeof model->fingerprint, "milkit-%s-%08x", mk_version_string(),
+             hash_text(info));
+    const struct scheduler_options o = {.package = model->package,
+                                        .n_slots = m->o->n_slots,
+                                        .n_waiting = m->o->n_waiting,
+                                        .cache = {.memory_bytes = m->o->cache_memory_bytes,
+                                                  .folder = m->o->cache_folder,
+                                                  .file_bytes = m->o->cache_file_bytes,
+                                                  .owner = model->fingerprint,
+                                                  .log = m->o->log}};
     if (!scheduler_start(&model->scheduler, &o, &e)) {
         mk_package_close(model->package);
         model->package = NULL;
         m->error = e;
         return problem_set(p, 500, "server_error", NULL, "model", "%s: %s", model->name, e.msg);
     }
-    const char *info = mk_package_info(model->package);
-    snprintf(model->fingerprint, sizeof model->fingerprint, "milkit-%s-%08x", mk_version_string(),
-             hash_text(info));
     model->is_recommended = strstr(info, "\"recommended_sampling\": ") != NULL;
     model->opened = (long long)time(NULL);
     return true;

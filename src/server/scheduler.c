@@ -15,6 +15,7 @@ struct slot {
     int32_t next; /* the token to be fed; -1: none */
     size_t n_fed; /* of the prompt */
     size_t n_reused;
+    size_t n_shared; /* tokens of the prompt that another prompt has, too: worth a copy; 0: none */
     double begun, used, wait_seconds;
     long long task;
 };
@@ -23,6 +24,7 @@ struct scheduler {
     struct scheduler_options o;
     bool is_sequential;
     size_t n_context, n_batch;
+    struct prefix_cache *cache; /* the thread's */
     pthread_t thread;
     bool has_thread;
     pthread_mutex_t lock;
@@ -77,23 +79,65 @@ static struct slot *choose_slot(struct scheduler *s, const struct job *j)
     return best;
 }
 
-/* Another slot may know more of the prompt: what it holds is copied. */
-static void borrow_prefix(struct scheduler *s, struct slot *slot)
+/* What the slot holds and gives up for the job is kept. */
+static void keep_held(struct scheduler *s, const struct slot *slot)
+{
+    size_t n, same = common_prefix(slot, slot->job, &n);
+    bool is_lost = s->is_sequential ? same < n : n - same >= s->n_batch;
+    if (n >= s->n_batch && is_lost)
+        prefix_cache_add(s->cache, slot->session);
+}
+
+/* Another slot, or the cache, may know more of the prompt than the `known` tokens that the slot has: that is copied. */
+static void borrow_prefix(struct scheduler *s, struct slot *slot, size_t known)
 {
     struct job *j = slot->job;
     struct slot *from = NULL;
-    size_t n, best = common_prefix(slot, j, &n) + s->n_batch;
+    size_t n, cached = prefix_cache_find(s->cache, j->o.prompt, j->o.n_prompt), best = known + s->n_batch - 1;
     mk_snapshot *copy = NULL;
+    slot->n_shared = 0;
     for (int i = 0; i < s->o.n_slots; i++) {
         size_t same = common_prefix(&s->slots[i], j, &n);
-        if (&s->slots[i] != slot && same > best && (!s->is_sequential || same == n)) {
+        if (&s->slots[i] == slot)
+            continue;
+        if (s->is_sequential && same > slot->n_shared)
+            slot->n_shared = same;
+        if (same > best && (!s->is_sequential || same == n)) {
             best = same;
             from = &s->slots[i];
         }
     }
-    if (from && mk_session_snapshot(from->session, &copy, NULL) == MK_OK)
-        (void)mk_session_restore(slot->session, copy, NULL);
-    mk_snapshot_free(copy);
+    if (cached > best) {
+        (void)prefix_cache_restore(s->cache, j->o.prompt, j->o.n_prompt, slot->session);
+    } else if (from) {
+        if (mk_session_snapshot(from->session, &copy, NULL) == MK_OK)
+            (void)mk_session_restore(slot->session, copy, NULL);
+        mk_snapshot_free(copy);
+    }
+}
+
+/* Makes the slot's context a beginning of the prompt, as long as one is known. */
+static bool begin_context(struct scheduler *s, struct slot *slot, mk_error **error)
+{
+    const struct job_options *o = &slot->job->o;
+    size_t held, same = common_prefix(slot, slot->job, &held);
+    keep_held(s, slot);
+    if (slot->choice > 0 && slot->job->snapshot)
+        (void)mk_session_restore(slot->session, slot->job->snapshot, NULL);
+    if (mk_session_rewind(slot->session, o->prompt, o->n_prompt, &slot->n_fed, error) != MK_OK)
+        return false;
+    if (slot->n_fed < o->n_prompt) {
+        borrow_prefix(s, slot, slot->n_fed);
+        if (mk_session_rewind(slot->session, o->prompt, o->n_prompt, &slot->n_fed, error) != MK_OK)
+            return false;
+    }
+    /* where prompts part: what can't be cut back has to be copied there */
+    if (s->is_sequential && same > slot->n_shared)
+        slot->n_shared = same;
+    slot->n_shared -= slot->n_shared % s->n_batch;
+    if (slot->n_shared <= slot->n_fed)
+        slot->n_shared = 0;
+    return true;
 }
 
 static void release_slot(struct scheduler *s, struct slot *slot)
@@ -150,8 +194,11 @@ static void finish_prompt(struct scheduler *s, struct slot *slot)
     slot->has_logits = true;
     slot->next = -1;
     /* Nothing is left to compute, but a recurrent package remembers the place. */
-    if (s->is_sequential && slot->choice == 0)
+    if (s->is_sequential && slot->choice == 0) {
         (void)mk_session_sync(slot->session, j->o.prompt, j->o.n_prompt, NULL, NULL, NULL);
+        if (j->o.n_prompt >= s->n_batch)
+            prefix_cache_add(s->cache, slot->session);
+    }
     if (j->o.n_choices > 1 && slot->choice == 0)
         (void)mk_session_snapshot(slot->session, &j->snapshot, NULL);
     pthread_mutex_lock(&s->lock);
@@ -181,11 +228,7 @@ static void begin_slot(struct scheduler *s, struct slot *slot)
         release_slot(s, slot);
         return;
     }
-    if (slot->choice > 0 && j->snapshot)
-        (void)mk_session_restore(slot->session, j->snapshot, NULL);
-    else
-        borrow_prefix(s, slot);
-    if (mk_session_rewind(slot->session, j->o.prompt, j->o.n_prompt, &slot->n_fed, &error) != MK_OK) {
+    if (!begin_context(s, slot, &error)) {
         generation_fail(slot->generation, error);
         release_slot(s, slot);
         return;
@@ -269,6 +312,8 @@ static void prefill_one(struct scheduler *s)
             return;
         }
         slot->n_fed += s->n_batch;
+        if (slot->n_fed == slot->n_shared)
+            prefix_cache_add(s->cache, slot->session);
         report_progress(slot);
         note_state(s, slot);
         if (slot->n_fed == o->n_prompt)
@@ -447,6 +492,10 @@ bool scheduler_start(struct scheduler **out, const struct scheduler_options *o, 
         if (mk_session_new(&s->slots[i].session, o->package, &error) != MK_OK)
             ok = err_set(e, ERR_NOMEM, "session %zu of %zu: %s", i + 1, n, mk_error_message(error));
     mk_error_free(error);
+    struct prefix_cache_options cache = o->cache;
+    cache.package = o->package;
+    cache.is_sequential = s->is_sequential;
+    ok = ok && prefix_cache_new(&s->cache, &cache, e);
     if (ok) {
         int failed = pthread_create(&s->thread, NULL, run, s);
         errno = failed;
@@ -472,6 +521,12 @@ void scheduler_drain(struct scheduler *s, double grace_seconds)
     pthread_mutex_unlock(&s->lock);
     if (s->has_thread)
         pthread_join(s->thread, NULL);
+    for (int i = 0; s->has_thread && i < s->o.n_slots && s->o.cache.folder; i++) {
+        size_t n;
+        (void)mk_session_tokens(s->slots[i].session, &n);
+        if (n >= s->n_batch)
+            prefix_cache_add(s->cache, s->slots[i].session);
+    }
     s->has_thread = false;
 }
 
@@ -480,6 +535,7 @@ void scheduler_stop(struct scheduler *s, double grace_seconds)
     if (!s)
         return;
     scheduler_drain(s, grace_seconds);
+    prefix_cache_free(s->cache);
     for (int i = 0; i < s->o.n_slots; i++)
         mk_session_free(s->slots[i].session);
     grammar_vocabulary_free(s->sorted);
@@ -574,6 +630,7 @@ void scheduler_get_totals(struct scheduler *s, struct scheduler_totals *out)
     pthread_mutex_lock(&s->lock);
     *out = s->totals;
     out->n_waiting = s->n_waiting;
+    out->n_cache_bytes = prefix_cache_bytes(s->cache);
     pthread_mutex_unlock(&s->lock);
 }
 

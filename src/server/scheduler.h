@@ -2,18 +2,21 @@
  *
  * Each round it takes one piece of one prompt, and one token of every session that generates, all in one mk_session_batch; so no
  * answer waits for another's prompt longer than one batch takes. Jobs begin in the order in which they came. A slot keeps what it computed,
- * and a job gets the slot whose tokens go on longest with its prompt. What a job generates does not depend on the others.
+ * and a job gets the slot whose tokens go on longest with its prompt; what a slot gives up goes into a cache. What a job generates does not
+ * depend on the others.
  */
 #ifndef MILKIT_SERVER_SCHEDULER_H
 #define MILKIT_SERVER_SCHEDULER_H
 
 #include "server/job.h"
+#include "server/prefix_cache.h"
 #include "server/vocabulary_bytes.h"
 
 struct scheduler;
 struct scheduler_options {
     mk_package *package;
-    int n_slots, n_waiting; /* sessions; jobs that may wait */
+    int n_slots, n_waiting;            /* sessions; jobs that may wait */
+    struct prefix_cache_options cache; /* but for the package and what is known of it */
 };
 bool scheduler_start(struct scheduler **out, const struct scheduler_options *o, struct err *e) MUST_CHECK;
 /* No more jobs are taken. Those that run get `grace` seconds; what is left then fails, as does what waits. Accepts NULL. */
@@ -38,6 +41,7 @@ struct scheduler_totals {
     long long n_prompt, n_reused, n_generated, n_steps, n_step_sessions, n_context_most;
     double prompt_seconds, generated_seconds;
     int n_processing, n_waiting;
+    unsigned long long n_cache_bytes;
 };
 void scheduler_get_totals(struct scheduler *s, struct scheduler_totals *out);
 struct slot_state {

@@ -23,6 +23,8 @@ struct server_options {
     int n_slots, n_waiting, n_connections;
     int64_t max_tokens; /* of an answer where the request does not say; -1: until the context is full */
     double grace_seconds, ping_seconds;
+    uint64_t cache_memory_bytes, cache_file_bytes; /* of states that slots gave up, for each open model */
+    const char *cache_folder;                      /* they outlast the server there; NULL: they don't */
     bool has_page, has_metrics, has_slots, is_strict_model, logs_json;
     bool has_llama_names; /* of metrics */
     struct log *log;

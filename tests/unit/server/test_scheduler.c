@@ -58,7 +58,16 @@ static struct scheduler *start(mk_package *p, int n_slots, int n_waiting)
 {
     struct scheduler *s;
     struct err e = {0};
-    const struct scheduler_options o = {.package = p, .n_slots = n_slots, .n_waiting = n_waiting};
+    /* small enough that some of what slots give up is dropped again, and some of it is written */
+    static struct log silent;
+    const struct scheduler_options o = {.package = p,
+                                        .n_slots = n_slots,
+                                        .n_waiting = n_waiting,
+                                        .cache = {.memory_bytes = 1 << 19,
+                                                  .folder = "scheduler_cache",
+                                                  .file_bytes = 1 << 18,
+                                                  .owner = "test",
+                                                  .log = &silent}};
     assert_true(scheduler_start(&s, &o, &e));
     return s;
 }
