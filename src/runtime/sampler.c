@@ -1,22 +1,18 @@
-/* Sampling. Candidates are sorted once per token; probabilities in float by the engine's own exponential. */
+/* Sampling. The best candidates are ranked once per token; probabilities in float by the engine's own exponential. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "runtime/ranking.h"
 #include "runtime/sampler.h"
-
-struct candidate {
-    float logit;
-    int32_t id;
-};
 
 struct sampler {
     struct sampler_options o;
     const struct kernels *k;
     int64_t vocab_size;
     uint64_t random;
-    struct candidate *candidates; /* [vocab_size] */
-    float *logits, *weights;      /* [vocab_size] */
-    int32_t *seen;                /* [vocab_size] how often; zeros between calls */
+    struct candidate *candidates, *scratch; /* [vocab_size] */
+    float *logits, *weights;                /* [vocab_size] */
+    int32_t *seen;                          /* [vocab_size] how often; zeros between calls */
 };
 
 struct sampler_options sampler_recommended(const struct recommended_sampling *r)
@@ -79,6 +75,7 @@ bool sampler_new(struct sampler **out, const struct sampler_options *o, int64_t 
     s->vocab_size = vocab_size;
     s->random = o->seed;
     s->candidates = xcalloc((size_t)vocab_size + 1, sizeof *s->candidates);
+    s->scratch = xcalloc((size_t)vocab_size + 1, sizeof *s->scratch);
     s->logits = xcalloc((size_t)vocab_size + 1, sizeof *s->logits);
     s->weights = xcalloc((size_t)vocab_size + 1, sizeof *s->weights);
     s->seen = xcalloc((size_t)vocab_size + 1, sizeof *s->seen);
@@ -91,6 +88,7 @@ void sampler_free(struct sampler *s)
     if (!s)
         return;
     free(s->candidates);
+    free(s->scratch);
     free(s->logits);
     free(s->weights);
     free(s->seen);
@@ -123,14 +121,6 @@ static float random_unit(struct sampler *s)
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
     z ^= z >> 31;
     return (float)(z >> 40) * 0x1p-24f;
-}
-
-static int by_logit_descending(const void *a, const void *b)
-{
-    const struct candidate *p = a, *q = b;
-    if (p->logit != q->logit)
-        return p->logit < q->logit ? 1 : -1;
-    return p->id < q->id ? -1 : p->id > q->id;
 }
 
 static bool changes_logits(const struct sampler_options *o)
@@ -203,8 +193,8 @@ int32_t sampler_pick(struct sampler *s, const float *logits, const int32_t *hist
             s->candidates[n_candidates++] = (struct candidate){l[i], (int32_t)i};
     if (n_candidates == 0)
         return 0;
-    qsort(s->candidates, (size_t)n_candidates, sizeof *s->candidates, by_logit_descending);
-    kept = s->o.top_k > 0 && s->o.top_k < n_candidates ? s->o.top_k : n_candidates;
+    kept = ranking_sort_best(s->candidates, s->scratch, n_candidates,
+                             s->o.top_k > 0 && s->o.top_k < n_candidates ? s->o.top_k : n_candidates);
     float best = s->candidates[0].logit, total = 0, sum = 0;
     /* The difference first: its quotient by the smallest temperature is 0 for the best and -infinity for others. */
     for (int64_t i = 0; i < kept; i++) {
