@@ -181,17 +181,29 @@ struct copy_params {
     int64_t strides[2][MIL_RANK_MAX]; /* to, from */
 };
 
-/* n elements that lie to_step and from_step apart; `together` moves those without gaps. */
-#define COPY(to_type, from_type, together, convert)                                                          \
+enum { GATHERED = 256 }; /* elements that are brought together for one conversion */
+
+/* n elements that lie to_step and from_step apart; move(y, x, n) takes those without gaps. */
+#define COPY(to_type, from_type, move)                                                                       \
     do {                                                                                                     \
-        to_type *y = (to_type *)base_to + at;                                                                \
+        to_type *y = (to_type *)base_to + at, near_to[GATHERED];                                             \
         const from_type *x = (const from_type *)base_from + src;                                             \
-        if (to_step == 1 && from_step == 1)                                                                  \
-            together;                                                                                        \
-        else                                                                                                 \
-            for (int64_t i = 0; i < n; i++)                                                                  \
-                y[i * to_step] = convert(x[i * from_step]);                                                  \
+        from_type near_from[GATHERED];                                                                       \
+        if (to_step == 1 && from_step == 1) {                                                                \
+            move(y, x, n);                                                                                   \
+            break;                                                                                           \
+        }                                                                                                    \
+        for (int64_t begin = 0, n_part; begin < n; begin += n_part) {                                        \
+            n_part = n - begin < GATHERED ? n - begin : GATHERED;                                            \
+            for (int64_t i = 0; i < n_part; i++)                                                             \
+                near_from[i] = x[(begin + i) * from_step];                                                   \
+            move(near_to, near_from, n_part);                                                                \
+            for (int64_t i = 0; i < n_part; i++)                                                             \
+                y[(begin + i) * to_step] = near_to[i];                                                       \
+        }                                                                                                    \
     } while (0)
+
+#define MOVE(y, x, n) memcpy(y, x, (size_t)(n) * sizeof *(y))
 
 static void copy_row(const struct engine_run *r, const struct value *to, const struct value *from, int64_t at,
                      int64_t src, int64_t n, int64_t to_step, int64_t from_step)
@@ -199,13 +211,13 @@ static void copy_row(const struct engine_run *r, const struct value *to, const s
     char *base_to = value_pointer(r, to);
     const char *base_from = value_pointer(r, from);
     if (to->repr == REPR_F16 && from->repr == REPR_F16)
-        COPY(f16, f16, memcpy(y, x, (size_t)n * sizeof *y), );
+        COPY(f16, f16, MOVE);
     else if (to->repr == REPR_F16)
-        COPY(f16, float, r->k->f32_to_f16(y, x, n), f32_to_f16);
+        COPY(f16, float, r->k->f32_to_f16);
     else if (from->repr == REPR_F16)
-        COPY(float, f16, r->k->f16_to_f32(y, x, n), f16_to_f32);
+        COPY(float, f16, r->k->f16_to_f32);
     else /* both representations of 4 bytes move as they are */
-        COPY(int32_t, int32_t, memcpy(y, x, (size_t)n * sizeof *y), );
+        COPY(int32_t, int32_t, MOVE);
 }
 
 static void run_copy(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
@@ -236,9 +248,14 @@ void emit_copy(struct compiler *c, const struct value *from, const struct value 
     struct copy_params *p = ARENA_NEW(c->arena, struct copy_params);
     if (value_elems(to) == 0)
         return;
-    memcpy(p->dims, to->dims, sizeof p->dims);
-    memcpy(p->strides[0], to->strides, sizeof p->strides[0]);
-    memcpy(p->strides[1], from->strides, sizeof p->strides[1]);
+    /* Axes in the order in which the target lies, which its source mostly shares (value_new_like). */
+    int order[MIL_RANK_MAX];
+    axes_by_stride(to, order);
+    for (int i = 0; i < to->rank; i++) {
+        p->dims[i] = to->dims[order[i]];
+        p->strides[0][i] = to->strides[order[i]];
+        p->strides[1][i] = from->strides[order[i]];
+    }
     p->rank = coalesce(to->rank, p->dims, 2, p->strides);
     struct step *s = step_new(c, "copy", run_copy);
     s->params = p;
@@ -251,8 +268,16 @@ bool to_f32(struct compiler *c, struct value *v)
 {
     if (v->repr != REPR_F16)
         return true;
-    struct value y = value_new_like(c, REPR_F32, v->rank, v->dims, v);
-    emit_copy(c, v, &y);
+    struct value once = *v; /* what is repeated along an axis is so behind the copy, too */
+    for (int i = 0; i < v->rank; i++)
+        once.dims[i] = v->strides[i] == 0 && v->dims[i] > 0 ? 1 : v->dims[i];
+    struct value y = value_new_like(c, REPR_F32, v->rank, once.dims, v);
+    emit_copy(c, &once, &y);
+    for (int i = 0; i < v->rank; i++)
+        if (once.dims[i] != v->dims[i]) {
+            y.dims[i] = v->dims[i];
+            y.strides[i] = 0;
+        }
     *v = y;
     return true;
 }

@@ -3,6 +3,26 @@
 #include <string.h>
 #include "engine/compiler.h"
 
+/* Columns whose sums grow side by side: those that lie together, and others. */
+enum { NEAR_COLUMNS = 16, FAR_COLUMNS = 8 };
+
+/* y[c] = sum over k of x[k] w[k][c], for n columns that lie w_column apart; n and, for those that lie together, w_column are
+ * constants where this is inlined. */
+static inline __attribute__((always_inline)) void sum_columns(float *y, const float *x, const float *w,
+                                                              const struct matmul *p,
+                                                              const struct engine_run *r, int n,
+                                                              int64_t w_column)
+{
+    float sum[NEAR_COLUMNS] = {0};
+    for (int64_t k = 0; k < p->n_k && !run_stops(r, k); k++) {
+        const float a = x[k * p->x_k], *b = w + k * p->w_k;
+        for (int c = 0; c < n; c++)
+            sum[c] += a * b[c * w_column];
+    }
+    for (int c = 0; c < n; c++)
+        y[c * p->y_column] = sum[c];
+}
+
 static void run_matmul(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
 {
     const struct matmul *p = s->params;
@@ -16,23 +36,19 @@ static void run_matmul(const struct step *s, struct engine_run *r, int i_thread,
         walk_offsets(p->batch_rank, p->batch, 3, p->strides, item / p->n_rows, at);
         float *y = y0 + at[0] + row * p->y_row;
         const float *x = x0 + at[1] + row * p->x_row, *w = w0 + at[2];
-        for (int64_t column = 0; column < p->n_columns; column++)
-            y[column * p->y_column] = 0;
-        if (p->w_column == 1 && p->y_column == 1) {
-            for (int64_t k = 0; k < p->n_k && !run_stops(r, k); k++) {
-                const float a = x[k * p->x_k], *b = w + k * p->w_k;
-                for (int64_t column = 0; column < p->n_columns; column++)
-                    y[column] += a * b[column];
-            }
-        } else {
-            for (int64_t column = 0; column < p->n_columns; column++) {
-                float sum = 0;
-                for (int64_t k = 0; k < p->n_k && !run_stops(r, k); k++)
-                    sum += x[k * p->x_k] * w[k * p->w_k + column * p->w_column];
-                y[column * p->y_column] = sum;
-            }
+        int64_t column = 0;
+        for (; p->w_column == 1 && column + NEAR_COLUMNS <= p->n_columns; column += NEAR_COLUMNS)
+            sum_columns(y + column * p->y_column, x, w + column, p, r, NEAR_COLUMNS, 1);
+        for (; column + FAR_COLUMNS <= p->n_columns; column += FAR_COLUMNS)
+            sum_columns(y + column * p->y_column, x, w + column * p->w_column, p, r, FAR_COLUMNS,
+                        p->w_column);
+        for (; column < p->n_columns; column++) {
+            float sum = 0;
+            for (int64_t k = 0; k < p->n_k && !run_stops(r, k); k++)
+                sum += x[k * p->x_k] * w[k * p->w_k + column * p->w_column];
+            y[column * p->y_column] = sum;
         }
-        for (int64_t column = 0; p->has_bias && column < p->n_columns; column++)
+        for (column = 0; p->has_bias && column < p->n_columns; column++)
             y[column * p->y_column] += bias[column * s->in[2].strides[0]];
     }
 }
