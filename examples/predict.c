@@ -23,7 +23,7 @@ int main(int argc, char **argv)
     if (!mk_library_open(&library, NULL, &e) && !mk_model_open(&model, library, argv[1], NULL, &e) &&
         !mk_function_open(&f, model, NULL, &e)) {
         for (; n < MOST && n < mk_function_ports(f, MK_INPUTS); n++) {
-            mk_port port = {sizeof port, NULL, 0, 0, {0}};
+            mk_port port = {sizeof port, NULL, 0, 0, {0}, 0, false};
             size_t elements = 1;
             mk_function_port(f, MK_INPUTS, n, &port, NULL);
             mk_tensor t = {sizeof t, MK_F32, port.rank, {0}, {0}, NULL};

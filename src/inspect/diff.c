@@ -282,7 +282,9 @@ static void compare_ports(struct diff *d, const char *function, const char *what
 static void compare_functions(struct diff *d, const struct mil_function *a, const struct mil_function *b)
 {
     int n[2], i = 0, k = 0;
-    struct named *ops[2] = {ops_of(a, &n[0]), ops_of(b, &n[1])};
+    struct named *ops[2];
+    ops[0] = ops_of(a, &n[0]);
+    ops[1] = ops_of(b, &n[1]);
     if (strcmp(a->opset, b->opset) != 0) {
         cJSON *one = add_entry(d->functions, "function", a->name);
         cJSON_AddStringToObject(one, "what", "opset");
