@@ -20,7 +20,7 @@ struct elementwise {
 static void unary_row(const struct kernels *k, const struct elementwise *p, float *y, const float *x,
                       int64_t n)
 {
-    const float alpha = p->alpha;
+    const float alpha = p->alpha, beta = p->beta;
     switch (p->id) {
     case MIL_OP_EXP:
         k->exp(y, x, n);
@@ -58,13 +58,17 @@ static void unary_row(const struct kernels *k, const struct elementwise *p, floa
         for (int64_t i = 0; i < n; i++)
             y[i] = x[i] > 0 ? x[i] : 0;
         return;
+    case MIL_OP_CLIP:
+        for (int64_t i = 0; i < n; i++)
+            y[i] = x[i] < alpha ? alpha : x[i] > beta ? beta : x[i]; /* NaN stays */
+        return;
     case MIL_OP_SOFTPLUS: /* log1p(exp(x)) without overflow, in double: one rounding */
         for (int64_t i = 0; i < n; i++)
             y[i] = (float)(x[i] > 0 ? (double)x[i] + log1p(exp(-(double)x[i])) : log1p(exp((double)x[i])));
         return;
     default:
         for (int64_t i = 0; i < n; i++)
-            y[i] = scalar_function(p->id, x[i], alpha, p->beta);
+            y[i] = scalar_function(p->id, x[i], alpha, beta);
         return;
     }
 }

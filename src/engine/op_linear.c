@@ -491,7 +491,7 @@ static bool emit_conv_general(struct compiler *c, const struct mil_op *op, struc
 {
     bool has_bias;
     struct value bias = {0};
-    if (!to_f32(c, &x) || !to_f32(c, &w) || !operand_optional(c, op, "bias", &bias, &has_bias) ||
+    if (!to_f32(c, &x) || !operand_optional(c, op, "bias", &bias, &has_bias) ||
         (has_bias && !to_f32(c, &bias)))
         return false;
     p->has_bias = has_bias;
@@ -506,7 +506,15 @@ static bool emit_conv_general(struct compiler *c, const struct mil_op *op, struc
         p->out[d] = t->dims[2 + d];
         p->kernel[d] = w.dims[2 + d];
     }
+    bool done = false;
     if (!window_arguments(c, op, p, false))
+        return false;
+    if (c->plan->precision != ENGINE_ANE && x.repr == REPR_F32 &&
+        !emit_conv_places(c, op, p, x, w, has_bias ? &bias : NULL, &done))
+        return false;
+    if (done)
+        return true;
+    if (!to_f32(c, &w))
         return false;
     struct value y = value_new(c, REPR_F32, t->rank, t->dims);
     struct step *s = step_new(c, "conv", c->plan->precision == ENGINE_ANE ? run_conv_emulated : run_conv);

@@ -1,4 +1,4 @@
-/* Windows that move over the spatial axes of x [n, channels, spatial..]: convolutions (op_linear.c), transposed ones and pools (op_pool.c). */
+/* Windows that move over the spatial axes of x [n, channels, spatial..]: convolutions (op_conv.c, op_linear.c), transposed ones and pools (op_pool.c). */
 #ifndef MILKIT_ENGINE_WINDOW_H
 #define MILKIT_ENGINE_WINDOW_H
 
@@ -19,5 +19,9 @@ struct window {
 /* strides, dilations and pads of p, whose sizes are known. With `same` padding what is padded in all is split in two, the odd one behind
  * (same_lower: before). For a transposed convolution in and out change places. */
 bool window_arguments(struct compiler *c, const struct mil_op *op, struct window *p, bool is_transposed);
+/* op_conv.c: the convolution w with constant weights (any of fp16 and float32) and bias (NULL: none), whose result has its channels together. *done
+ * false: it is another kind, nothing was emitted. */
+bool emit_conv_places(struct compiler *c, const struct mil_op *op, const struct window *w, struct value x,
+                      struct value weight, const struct value *bias, bool *done);
 
 #endif

@@ -1,13 +1,14 @@
 """Picks programs that coremltools_tests.py recorded, and writes them as a collection of tests/data/ops' form.
 
-    make_op_fixtures.py RECORDED-FOLDER tests/data/ops-coremltools [NUMBER]
+    make_op_fixtures.py RECORDED-FOLDER tests/data/ops-coremltools [NUMBER [PATTERN]]
 
-As many of each op as can be, the smallest first, so that every op that is there is among them. The expected values are those of
+With a PATTERN (a regular expression for the names of tests) those programs are added to the collection that is there. As many of each op as can be, the smallest first, so that every op that is there is among them. The expected values are those of
 coremltools' own tests (numpy, scipy or torch), inputs those that the tests sent.
 """
 
 import json
 import os
+import re
 import shutil
 import struct
 import sys
@@ -18,6 +19,7 @@ import milkit
 
 recorded, into = sys.argv[1:3]
 number = int(sys.argv[3]) if len(sys.argv) > 3 else 300
+pattern = re.compile(sys.argv[4]) if len(sys.argv) > 4 else None
 TYPES = {"float32": "F32", "float16": "F16", "int32": "I32", "int8": "I8", "uint8": "U8", "bool": "BOOL", "int16": "I16", "float64": "F64", "int64": "I64"}
 
 
@@ -41,6 +43,8 @@ def folder_bytes(path):
 candidates = {}  # op -> [(bytes, name, ops)]
 for name in sorted(os.listdir(recorded)):
     folder = os.path.join(recorded, name)
+    if pattern and not pattern.search(name):
+        continue
     if not os.path.exists(os.path.join(folder, "out.npz")):
         continue
     size = folder_bytes(folder)
@@ -65,9 +69,15 @@ while len(picked) < number and any(len(c) > round_number for c in candidates.val
             picked.append(c[order[round_number]])
     round_number += 1
 
-shutil.rmtree(into, ignore_errors=True)
-os.makedirs(into)
 entries = []
+if pattern:
+    with open(os.path.join(into, "index.json")) as f:
+        entries = json.load(f)["entries"]
+    there = {e["provenance"] for e in entries}
+    picked = [p for p in picked if "coremltools 9.0, " + p[1][:120] not in there]
+else:
+    shutil.rmtree(into, ignore_errors=True)
+    os.makedirs(into)
 for size, name, ops, has_casts in picked:
     folder = os.path.join(recorded, name)
     model = milkit.Model(os.path.join(folder, "model.mlpackage"))
