@@ -170,6 +170,19 @@ if rounds > 0:
         print(f"{name}: milkit {best[0]:.2f} ms (median {median[0]:.2f}), onnxruntime {best[1]:.2f} ms ({median[1]:.2f}), "
               f"ratio {best[0] / best[1]:.2f}, results {apart:.1e} apart")
 
+        # Of one thread each, the processor time that the calling thread takes: a busy machine changes it little.
+        options.intra_op_num_threads = 1
+        theirs = ort.InferenceSession(os.path.join(folder, name + ".onnx"), options, providers=["CPUExecutionProvider"])
+        options.intra_op_num_threads = threads
+        alone = milkit.Model(os.path.join(folder, name + ".mlpackage"), library=milkit.Library(threads=1)).function()
+        best = [1e9, 1e9]
+        for _ in range(rounds):
+            for i, call in enumerate((lambda: alone.predict({"x": x}), lambda: theirs.run(None, {"x": x}))):
+                begin = time.thread_time()
+                call()
+                best[i] = min(best[i], (time.thread_time() - begin) * 1e3)
+        print(f"{name}: processor time of one thread, milkit {best[0]:.2f} ms, onnxruntime {best[1]:.2f} ms, ratio {best[0] / best[1]:.2f}")
+
         def work(n):
             for _ in range(n):
                 results.append(np.array_equal(ours.predict({"x": x})["y"], a))

@@ -139,7 +139,7 @@ emit_fn op_emitter(const struct mil_op *op);
 /* op_quantized.c: the constexpr op that makes v, or NULL; its value expanded (a constant of the plan); or
  * packed for fixed-point products of [n_out, n_in], NULL when its form does not allow that (not an error) */
 const struct mil_op *constexpr_of(const struct compiler *c, const struct mil_var *v);
-bool constexpr_dense(struct compiler *c, const struct mil_op *op, struct value *out);
+bool constexpr_dense(struct compiler *c, const struct mil_op *op, int i_output, struct value *out);
 const struct fixed_weight *constexpr_fixed(struct compiler *c, const struct mil_op *op, int64_t n_out,
                                            int64_t n_in);
 /* A weight of a linear step: dense, or packed for fixed-point products (whose activations are then prepared ones). */

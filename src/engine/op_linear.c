@@ -196,7 +196,7 @@ static bool weight_ref_new(struct compiler *c, const struct weight *w, int64_t n
         return true;
     }
     if (w->packed) {
-        if (!constexpr_dense(c, w->packed, &v))
+        if (!constexpr_dense(c, w->packed, 0, &v))
             return false;
         out->is_f16 = v.repr == REPR_F16;
     } else {

@@ -444,19 +444,17 @@ static bool eval_op(struct compiler *c, const struct mil_op *op, int i_output, s
     }
 }
 
-bool constexpr_dense(struct compiler *c, const struct mil_op *op, struct value *out)
+bool constexpr_dense(struct compiler *c, const struct mil_op *op, int i_output, struct value *out)
 {
-    const struct mil_type *t = var_type(c, op->outputs[0]);
+    const struct mil_type *t = var_type(c, op->outputs[i_output]);
     const struct mil_op *user = c->op;
     struct dense d;
     c->op = op;
-    if (op->n_outputs != 1) /* a mask and what it keeps: constexpr_sparse_to_dense makes a weight of them */
-        return compile_fail(c, ERR_UNSUPPORTED, "another operation than constexpr_* uses its results");
-    if (!eval_op(c, op, 0, &d, 0))
+    if (!eval_op(c, op, i_output, &d, 0))
         return false;
     bool fits = t->kind == MIL_TYPE_TENSOR && t->rank == d.rank && d.rank <= MIL_RANK_MAX;
     for (int i = 0; fits && i < d.rank; i++)
-        fits = t->dims[i] == d.dims[i];
+        fits = t->dims[i] == d.dims[i] || t->dims[i] == MIL_DIM_UNKNOWN;
     if (!fits || !mil_dtype_is_float(t->dtype))
         return compile_fail(c, ERR_FORMAT, "its declared type is not what its parameters give");
     /* Large ones as fp16, which is what the op yields; small ones as float. */
@@ -475,7 +473,7 @@ bool constexpr_dense(struct compiler *c, const struct mil_op *op, struct value *
     int storage = storage_new(c, STORAGE_CONST, repr, d.n_elems);
     c->plan->storages[storage].data = data;
     *out = (struct value){.storage = storage, .repr = repr, .rank = d.rank};
-    memcpy(out->dims, t->dims, sizeof(int64_t) * (size_t)t->rank);
+    memcpy(out->dims, d.dims, sizeof(int64_t) * (size_t)t->rank);
     dense_strides(out->rank, out->dims, out->strides);
     c->op = user;
     return true;

@@ -4,9 +4,17 @@
 #include <string.h>
 #include "engine/compiler.h"
 
-enum activation { ACT_TANH, ACT_SIGMOID, ACT_RELU, ACT_LINEAR, ACT_SIGMOID_HARD, ACT_SCALED_TANH };
-static const char *const activation_names[] = {"tanh",   "sigmoid",      "relu",
-                                               "linear", "sigmoid_hard", "scaled_tanh"};
+enum activation {
+    ACT_TANH,
+    ACT_SIGMOID,
+    ACT_RELU,
+    ACT_LINEAR,
+    ACT_SIGMOID_HARD,
+    ACT_HARD_SIGMOID,
+    ACT_SCALED_TANH
+};
+static const char *const activation_names[] = {"tanh",         "sigmoid",      "relu",       "linear",
+                                               "sigmoid_hard", "hard_sigmoid", "scaled_tanh"};
 
 static float activate(enum activation a, float v)
 {
@@ -18,9 +26,9 @@ static float activate(enum activation a, float v)
     case ACT_LINEAR:
         return v;
     case ACT_SIGMOID_HARD:
+    case ACT_HARD_SIGMOID: /* two names of one */
         return (float)fmin(fmax(0.2 * (double)v + 0.5, 0), 1);
-    case ACT_SCALED_TANH:
-        return (float)(1.7159 * tanh(2.0 / 3 * (double)v));
+    case ACT_SCALED_TANH: /* the layers have no factors, so they are 1 */
     default:
         return (float)tanh((double)v);
     }
@@ -150,8 +158,9 @@ static void run_recurrent(const struct step *s, struct engine_run *r, int i_thre
                 gru_step(p, &p->cell[direction], h, scratch, input);
             else
                 rnn_step(p, &p->cell[direction], h, scratch, input);
+            int64_t to = p->id == MIL_OP_RNN ? i : t; /* rnn gives a reversed sequence as it comes */
             if (p->has_sequence)
-                memcpy(y + t * p->n_batch * width + at, h, (size_t)n * 4);
+                memcpy(y + to * p->n_batch * width + at, h, (size_t)n * 4);
         }
         if (!p->has_sequence)
             memcpy(y + at, h, (size_t)n * 4);
@@ -206,7 +215,7 @@ static bool arg_activation(struct compiler *c, const struct mil_op *op, const ch
                            enum activation otherwise, enum activation *out)
 {
     int which = (int)otherwise;
-    if (mil_arg_find(op, name) && !arg_word(c, op, name, activation_names, 6, &which))
+    if (mil_arg_find(op, name) && !arg_word(c, op, name, activation_names, 7, &which))
         return false;
     *out = (enum activation)which;
     return true;

@@ -10,7 +10,10 @@ bool operand_binding(struct compiler *c, const struct mil_binding *b, struct val
         return const_value(c, v, large_f16 ? REPR_F16 : dtype_repr(t->dtype), out);
     }
     const struct mil_op *packed = c->values[b->var->id].storage < 0 ? constexpr_of(c, b->var) : NULL;
-    if (packed && !constexpr_dense(c, packed, &c->values[b->var->id]))
+    int i_output = 0; /* a mask, and what it keeps */
+    while (packed && i_output + 1 < packed->n_outputs && packed->outputs[i_output] != b->var)
+        i_output++;
+    if (packed && !constexpr_dense(c, packed, i_output, &c->values[b->var->id]))
         return false;
     if (c->values[b->var->id].storage < 0)
         return compile_fail(c, ERR_UNSUPPORTED, "operand %s was not computed (no tensor)", b->var->name);
