@@ -119,8 +119,6 @@ static void lstm_step(const struct recurrent *p, const struct cell *w, float *h,
     int64_t n = p->n_hidden;
     const float *peep = w->peephole;
     gate_sums(p, w, scratch, NULL, x, h);
-    for (int64_t k = 0; k < 4 * n; k++)
-        scratch[k] = cut(p, scratch[k]);
     for (int64_t k = 0; k < n; k++) {
         float i = activate(p->gate, scratch[k] + (peep ? peep[k] * c[k] : 0));
         float f = activate(p->gate, scratch[n + k] + (peep ? peep[n + k] * c[k] : 0));
@@ -158,7 +156,7 @@ static void run_recurrent(const struct step *s, struct engine_run *r, int i_thre
                 gru_step(p, &p->cell[direction], h, scratch, input);
             else
                 rnn_step(p, &p->cell[direction], h, scratch, input);
-            int64_t to = p->id == MIL_OP_RNN ? i : t; /* rnn gives a reversed sequence as it comes */
+            int64_t to = p->is_reverse ? i : t; /* a sequence that is read backwards comes as it goes */
             if (p->has_sequence)
                 memcpy(y + to * p->n_batch * width + at, h, (size_t)n * 4);
         }
@@ -234,7 +232,7 @@ bool emit_recurrent(struct compiler *c, const struct mil_op *op)
         (is_lstm && !operand_f32(c, op, "initial_c", &x[2])) ||
         !arg_word(c, op, "direction", directions, is_lstm ? 3 : 2, &direction) ||
         !arg_bool(c, op, "output_sequence", false, &p->has_sequence) ||
-        !arg_bool(c, op, "reset_after", true, &p->resets_after) || !arg_float(c, op, "clip", 0, &clip) ||
+        !arg_bool(c, op, "reset_after", false, &p->resets_after) || !arg_float(c, op, "clip", 0, &clip) ||
         !arg_activation(c, op, "recurrent_activation", ACT_SIGMOID, &p->gate) ||
         !arg_activation(c, op, "cell_activation", ACT_TANH, &p->inner) ||
         !arg_activation(c, op, "activation", ACT_TANH, &p->output))
