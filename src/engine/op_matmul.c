@@ -10,82 +10,46 @@ enum { NEAR_COLUMNS = 16, FAR_COLUMNS = 8 };
  * constants where this is inlined. */
 static inline __attribute__((always_inline)) void sum_columns(float *y, const float *x, const float *w,
                                                               const struct matmul *p,
-                                                              const struct engine_run *r, int n, int64_t w_k,
+                                                              const struct engine_run *r, int n,
                                                               int64_t w_column)
 {
-    const int64_t at_a_time = 0x100000, x_k = p->x_k;
     float sum[NEAR_COLUMNS] = {0};
-    for (int64_t begin = 0; begin < p->n_k && !run_stops(r, begin + at_a_time - 1); begin += at_a_time) {
-        int64_t end = begin + at_a_time < p->n_k ? begin + at_a_time : p->n_k;
-        for (int64_t k = begin; k < end; k++) {
-            const float a = x[k * x_k], *b = w + k * w_k;
-            for (int c = 0; c < n; c++)
-                sum[c] += a * b[c * w_column];
-        }
+    for (int64_t k = 0; k < p->n_k && !run_stops(r, k); k++) {
+        const float a = x[k * p->x_k], *b = w + k * p->w_k;
+        for (int c = 0; c < n; c++)
+            sum[c] += a * b[c * w_column];
     }
     for (int c = 0; c < n; c++)
         y[c * p->y_column] = sum[c];
 }
 
-/* Rows from which columns that lie apart are brought together first, and the most numbers of a column for which that is done. */
-enum { TURN_ROWS = 4, TURN_LENGTH = 8192 };
-
-static bool is_turned(const struct matmul *p)
-{
-    return p->w_column != 1 && p->n_rows >= TURN_ROWS && p->n_columns >= NEAR_COLUMNS &&
-           p->n_k <= TURN_LENGTH;
-}
-
-/* NEAR_COLUMNS columns of w as [n_k, NEAR_COLUMNS]. */
-static void turn_columns(float *to, const float *w, const struct matmul *p)
-{
-    for (int64_t k = 0; k < p->n_k; k++)
-        for (int c = 0; c < NEAR_COLUMNS; c++)
-            to[k * NEAR_COLUMNS + c] = w[k * p->w_k + c * p->w_column];
-}
-
-/* Rows begin .. end - 1 of one batch. */
-static void multiply_rows(const struct matmul *p, const struct engine_run *r, float *y, const float *x,
-                          const float *w, int64_t begin, int64_t end, float *turned)
-{
-    int64_t column = 0;
-    for (; turned && column + NEAR_COLUMNS <= p->n_columns; column += NEAR_COLUMNS) {
-        turn_columns(turned, w + column * p->w_column, p);
-        for (int64_t row = begin; row < end; row++)
-            sum_columns(y + row * p->y_row + column * p->y_column, x + row * p->x_row, turned, p, r,
-                        NEAR_COLUMNS, NEAR_COLUMNS, 1);
-    }
-    for (int64_t row = begin, first = column; row < end; row++) {
-        float *to = y + row * p->y_row;
-        const float *from = x + row * p->x_row;
-        column = first;
-        for (; p->w_column == 1 && column + NEAR_COLUMNS <= p->n_columns; column += NEAR_COLUMNS)
-            sum_columns(to + column * p->y_column, from, w + column, p, r, NEAR_COLUMNS, p->w_k, 1);
-        for (; column + FAR_COLUMNS <= p->n_columns; column += FAR_COLUMNS)
-            sum_columns(to + column * p->y_column, from, w + column * p->w_column, p, r, FAR_COLUMNS, p->w_k,
-                        p->w_column);
-        for (; column < p->n_columns; column++)
-            sum_columns(to + column * p->y_column, from, w + column * p->w_column, p, r, 1, p->w_k,
-                        p->w_column);
-    }
-}
-
 static void run_matmul(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
 {
     const struct matmul *p = s->params;
-    const float *x = value_pointer(r, &s->in[0]), *w = value_pointer(r, &s->in[1]);
+    const float *x0 = value_pointer(r, &s->in[0]), *w0 = value_pointer(r, &s->in[1]);
     const float *bias = p->has_bias ? value_pointer(r, &s->in[2]) : NULL;
-    float *y = value_pointer(r, &s->out[0]), *turned = is_turned(p) ? run_scratch(r, i_thread) : NULL;
-    int64_t begin, end, n = p->n_rows > 0 ? p->n_rows : 1;
+    float *y0 = value_pointer(r, &s->out[0]);
+    int64_t begin, end;
     pool_split(dims_product(p->batch, p->batch_rank) * p->n_rows, 1, i_thread, n_threads, &begin, &end);
-    for (int64_t item = begin, next; item < end; item = next) {
-        int64_t at[3], batch = item / n, first = item % n;
-        next = (batch + 1) * n < end ? (batch + 1) * n : end;
-        walk_offsets(p->batch_rank, p->batch, 3, p->strides, batch, at);
-        multiply_rows(p, r, y + at[0], x + at[1], w + at[2], first, first + next - item, turned);
-        for (int64_t row = first; bias && row < first + next - item; row++)
-            for (int64_t o = 0; o < p->n_columns; o++)
-                y[at[0] + row * p->y_row + o * p->y_column] += bias[o * s->in[2].strides[0]];
+    for (int64_t item = begin; item < end; item++) {
+        int64_t at[3], row = item % p->n_rows;
+        walk_offsets(p->batch_rank, p->batch, 3, p->strides, item / p->n_rows, at);
+        float *y = y0 + at[0] + row * p->y_row;
+        const float *x = x0 + at[1] + row * p->x_row, *w = w0 + at[2];
+        int64_t column = 0;
+        for (; p->w_column == 1 && column + NEAR_COLUMNS <= p->n_columns; column += NEAR_COLUMNS)
+            sum_columns(y + column * p->y_column, x, w + column, p, r, NEAR_COLUMNS, 1);
+        for (; column + FAR_COLUMNS <= p->n_columns; column += FAR_COLUMNS)
+            sum_columns(y + column * p->y_column, x, w + column * p->w_column, p, r, FAR_COLUMNS,
+                        p->w_column);
+        for (; column < p->n_columns; column++) {
+            float sum = 0;
+            for (int64_t k = 0; k < p->n_k && !run_stops(r, k); k++)
+                sum += x[k * p->x_k] * w[k * p->w_k + column * p->w_column];
+            y[column * p->y_column] = sum;
+        }
+        for (column = 0; p->has_bias && column < p->n_columns; column++)
+            y[column * p->y_column] += bias[column * s->in[2].strides[0]];
     }
 }
 
@@ -193,8 +157,6 @@ bool emit_matrix_product(struct compiler *c, const struct mil_op *op, struct val
     s->work = (double)value_elems(&y) * (double)p->n_k;
     if (is_emulated)
         s->scratch_bytes = ane_scratch_bytes(p->n_rows, p->n_k);
-    else if (!is_integer && is_turned(p))
-        s->scratch_bytes = (size_t)p->n_k * NEAR_COLUMNS * sizeof(float);
     s->serial = s->work < 65536;
     to_number(c, &result, t->dtype);
     set_output(c, op, 0, result);

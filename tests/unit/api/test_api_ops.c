@@ -195,7 +195,7 @@ static void test_coremltools(void **state)
     (void)state;
     struct tally t = run_folder(MILKIT_TEST_DATA "/ops-coremltools");
     assert_int_equal(t.n_wrong, 0);
-    assert_int_equal(t.n_programs, 300);
+    assert_true(t.n_programs >= 300);
 }
 
 static void test_all(void **state)
