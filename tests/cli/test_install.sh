@@ -6,7 +6,7 @@
 is_sanitized && exit 77 # programs of others are not
 prefix=$PWD/prefix
 cmake --install "$BUILD" --prefix "$prefix" >install.txt 2>&1 || fail "install: $(tail -3 install.txt)"
-for file in bin/milkit include/milkit.h; do
+for file in bin/milkit include/milkit.h lib/systemd/system/milkit.service lib/systemd/system/milkit.socket; do
     [ -e "$prefix/$file" ] || fail "not installed: $file"
 done
 library=$(find "$prefix" -name libmilkit.so)
@@ -14,6 +14,25 @@ folder=$(dirname "$library")
 for file in libmilkit.so.0 libmilkit.a pkgconfig/milkit.pc cmake/milkit/milkitConfig.cmake; do
     [ -e "$folder/$file" ] || fail "not installed: $file"
 done
+
+# ---- systemd's units: the installed program, with options that it has ----
+unit=$prefix/lib/systemd/system/milkit.service
+command=$(sed -n 's/^ExecStart=//p' "$unit")
+case $command in
+/*/milkit\ serve\ *) ;;
+*) fail "the unit starts: $command" ;;
+esac
+for option in $(printf '%s' "$command" | grep -oE -- '--[a-z-]+'); do
+    "$MILKIT" serve --list-options | tail -n +2 | cut -f1 | tr ',' '\n' | grep -qx -- "$option" || fail "the unit: serve has no $option"
+done
+if command -v systemd-analyze >/dev/null; then
+    mkdir -p units && cp "$prefix"/lib/systemd/system/milkit.* units/
+    sed -i "s|^ExecStart=[^ ]*|ExecStart=$MILKIT|" units/milkit.service
+    SYSTEMD_LOG_LEVEL=warning systemd-analyze verify --man=no units/milkit.service units/milkit.socket >verify.txt 2>&1
+    grep -E 'milkit\.(service|socket)' verify.txt && fail "the units: $(cat verify.txt)"
+else
+    echo "skipped: no systemd-analyze"
+fi
 
 # ---- manual pages and completion, from the program's own tables ----
 if command -v scdoc >/dev/null; then
