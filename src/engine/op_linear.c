@@ -17,18 +17,6 @@ struct linear {
     struct linear_part *parts;
 };
 
-void weight_product(const struct weight_ref *w, const struct kernels *k, float *y, int64_t y_stride,
-                    const void *x, int64_t x_stride, const float *bias, int64_t n_rows, int64_t n_in,
-                    int64_t begin, int64_t end, void *scratch)
-{
-    if (w->fixed)
-        k->linear_fixed(y, y_stride, x, w->fixed, bias, n_rows, begin, end, scratch);
-    else if (w->is_f16)
-        k->linear_f16(y, y_stride, x, x_stride, w->dense, bias, n_rows, n_in, begin, end, scratch);
-    else
-        k->linear_f32(y, y_stride, x, x_stride, w->dense, bias, n_rows, n_in, begin, end, scratch);
-}
-
 /* Threads split the output features of all parts put together, so every thread streams its own range of
  * weights. */
 static void run_linear(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
@@ -217,13 +205,6 @@ bool weight_ref_of(struct compiler *c, const struct mil_op *op, int64_t n_out, i
     if (!find_weight(c, op, &w) || !(w.constant || w.packed))
         return compile_fail(c, ERR_BUG, "a weight that is not a constant");
     return weight_ref_new(c, &w, n_out, n_in, out);
-}
-
-size_t weight_scratch_bytes(const struct weight_ref *w, int64_t n_in, int64_t n_rows)
-{
-    size_t dense = KERNEL_LINEAR_SCRATCH(n_in, n_rows) * sizeof(float),
-           fixed = KERNEL_FIXED_SCRATCH(n_in, n_rows);
-    return w->fixed ? fixed : dense;
 }
 
 struct prepare {

@@ -402,11 +402,7 @@ static bool read_request(struct server *s, struct exchange *x, struct ask *a, st
         return false;
     cJSON *chat = convert(root, p);
     cJSON_Delete(root);
-    if (!chat)
-        return false;
-    char *text = cJSON_PrintUnformatted(chat);
-    bool ok = chat_request_read(s, chat, (struct str){text, strlen(text)}, a, p);
-    free(text);
+    bool ok = chat && chat_request_read_made(s, chat, a, p);
     cJSON_Delete(chat);
     return ok;
 }

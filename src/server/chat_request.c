@@ -1,5 +1,7 @@
 /* Chat requests. */
 #include "server/chat_request.h"
+#include <stdlib.h>
+#include <string.h>
 #include "server/answer_format.h"
 #include "server/chat_messages.h"
 #include "server/openai.h"
@@ -26,5 +28,13 @@ bool chat_request_read(struct server *s, const cJSON *root, struct str body, str
     chat_prompt_init(&prompt);
     bool ok = ask_begin(a, s->models, &f) && read_all(s, &f, body, a, &prompt);
     chat_prompt_fini(&prompt);
+    return ok;
+}
+
+bool chat_request_read_made(struct server *s, const cJSON *root, struct ask *a, struct problem *p)
+{
+    char *text = cJSON_PrintUnformatted(root);
+    bool ok = text && chat_request_read(s, root, (struct str){text, strlen(text)}, a, p);
+    free(text);
     return ok;
 }

@@ -250,7 +250,6 @@ static void answer(struct server *s, struct exchange *x, bool is_generate)
     struct problem p = {0};
     struct ask a = {0};
     cJSON *root = NULL, *chat = cJSON_CreateObject();
-    char *text = NULL;
     bool ok = body_parse(&root, exchange_body(x), &p);
     const cJSON *said = json_get(root, is_generate ? "prompt" : "messages"), *raw = json_get(root, "raw");
     bool is_empty = is_generate ? !cJSON_IsString(said) || !said->valuestring[0] : !said || !said->child;
@@ -273,9 +272,7 @@ static void answer(struct server *s, struct exchange *x, bool is_generate)
         else
             ok = convert_messages(chat, root, &p);
     }
-    text = cJSON_PrintUnformatted(chat);
-    ok = ok && text && chat_request_read(s, chat, (struct str){text, strlen(text)}, &a, &p);
-    free(text);
+    ok = ok && chat_request_read_made(s, chat, &a, &p);
     cJSON_Delete(root);
     cJSON_Delete(chat);
     if (ok)

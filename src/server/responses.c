@@ -326,11 +326,7 @@ static bool read_request(struct server *s, struct exchange *x, struct ask *a, st
     if (chat && request)
         responses_request_put(request, root);
     cJSON_Delete(root);
-    if (!chat)
-        return false;
-    char *text = cJSON_PrintUnformatted(chat);
-    bool ok = chat_request_read(s, chat, (struct str){text, strlen(text)}, a, p);
-    free(text);
+    bool ok = chat && chat_request_read_made(s, chat, a, p);
     cJSON_Delete(chat);
     return ok;
 }
