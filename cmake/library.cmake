@@ -15,7 +15,7 @@ target_include_directories(milkit_shared INTERFACE $<BUILD_INTERFACE:${CMAKE_SOU
 
 # The same as one object in an archive: its hidden symbols become local, so that they meet no others in a program.
 set(static_library ${CMAKE_BINARY_DIR}/libmilkit.a)
-set(parts api inspect lint device measure reference convert runtime engine kernel arch quant chat jinja tokenizer unicode mil format base proto)
+set(parts api inspect lint device measure reference convert runtime engine coreml kernel arch quant chat jinja tokenizer unicode mil format base proto)
 set(archives "")
 foreach(part ${parts})
     list(APPEND archives $<TARGET_FILE:milkit_${part}>)

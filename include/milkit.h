@@ -167,13 +167,17 @@ typedef struct {
     int32_t precision;     /* MK_PRECISION_.. */
     int32_t text;          /* MK_TEXT_.. */
     const char *emulation; /* switches of MK_PRECISION_ANE, "norm=fp16"; NULL: the defaults */
+    const char *
+        backend; /* what computes: "engine" or "coreml" (Apple's systems; elsewhere MK_UNSUPPORTED); NULL: the engine */
+    const char
+        *compute_units; /* of "coreml": "cpu-and-ane", "cpu-and-gpu", "cpu-only", "all"; NULL: the first */
 } mk_package_options;
 
 /* A package, mapped, with its tokenizer. */
 typedef struct mk_package mk_package;
 /* options may be NULL. folder: of a package in ANEMLL's layout (meta.yaml, models as .mlmodelc or .mlpackage), or its meta.yaml. Maps and plans: milliseconds
  * whatever the size, beside the tokenizer. MK_FORMAT: it is something else, or damaged. MK_UNSUPPORTED: it has what milkit does not run. MK_USAGE:
- * a precision or text that is none of the above. */
+ * a precision, text, backend or units that are none of the above. */
 MK_API mk_status mk_package_open(mk_package **out, mk_library *library, const char *folder,
                                  const mk_package_options *options, mk_error **e);
 MK_API void mk_package_close(mk_package *p);
@@ -543,7 +547,7 @@ typedef struct {
 typedef struct {
     size_t size;
     int32_t precision;
-    const char *emulation; /* as of mk_package_options */
+    const char *emulation, *backend, *compute_units; /* as of mk_package_options */
 } mk_model_options;
 
 /* One model, mapped. */

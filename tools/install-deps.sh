@@ -7,7 +7,8 @@ packages="gcc libc6-dev make cmake ninja-build pkg-config scdoc
 libcjson-dev libyaml-dev libprotobuf-c-dev protobuf-c-compiler libpcre2-dev libutf8proc-dev libedit-dev libxxhash-dev
 libcurl4-openssl-dev libssl-dev libmicrohttpd-dev libpng-dev"
 case ${1:-} in
---dev) packages="$packages libcmocka-dev g++ dpkg-dev clang clang-format libclang-rt-14-dev python3 curl python3-numpy tmux valgrind file" ;;
+--dev) packages="$packages libcmocka-dev g++ dpkg-dev clang clang-format libclang-rt-14-dev python3 curl python3-numpy tmux valgrind
+file libgnustep-base-dev libblocksruntime-dev" ;;
 "") ;;
 *)
     echo "usage: install-deps.sh [--dev]" >&2

@@ -92,8 +92,8 @@ mk_status mk_model_open(mk_model **out, mk_library *library, const char *path,
     m->library = library_keep(library);
     m->path = xstrdup(path);
     m->emulation = o.emulation ? xstrdup(o.emulation) : NULL;
-    struct backend_options shared = {.emulation = m->emulation};
-    bool ok = api_precision(o.precision, &shared.precision, &e) && backend_find(&m->backend, NULL, &e) &&
+    struct backend_options shared = {.emulation = m->emulation, .compute_units = o.compute_units};
+    bool ok = api_precision(o.precision, &shared.precision, &e) && backend_find(&m->backend, o.backend, &e) &&
               m->backend->open(&m->shared, &shared, &e) && mil_model_open(&m->mil, path, 0, &e);
     if (ok) {
         struct mil_program *p = m->mil->program;
@@ -833,7 +833,7 @@ mk_status mk_predict(mk_function *f, const char *const *names, const mk_tensor *
     /* What no plan can be made of is told by trying: then its ops are run one by one. */
     bool is_interpreted = ok && atomic_load(&f->is_interpreted);
     if (ok && !is_interpreted && !plan_get(f, tensors, &plan, &e)) {
-        is_interpreted = e.code == ERR_UNSUPPORTED;
+        is_interpreted = e.code == ERR_UNSUPPORTED && b->reads_programs;
         ok = is_interpreted;
     }
     if (is_interpreted) {

@@ -130,7 +130,11 @@ mk_status mk_package_open(mk_package **out, mk_library *library, const char *fol
         return api_usage(error, "text: expected 0 or 1, found %d", o.text);
     if (!api_log_init(&log, library, NULL, NULL, error))
         return MK_USAGE;
-    struct model_options model = {.pool = library->pool, .log = &log.log, .emulation = o.emulation};
+    struct model_options model = {.pool = library->pool,
+                                  .log = &log.log,
+                                  .emulation = o.emulation,
+                                  .backend_name = o.backend,
+                                  .compute_units = o.compute_units};
     p = xcalloc(1, sizeof *p);
     atomic_init(&p->n_references, 1);
     p->library = library_keep(library);

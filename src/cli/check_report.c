@@ -17,10 +17,11 @@ static void put_rate(struct buf *out, const char *what, int64_t n, int64_t n_run
                    (long long)n, r->median, (long long)n_runs, r->slowest, r->fastest);
 }
 
-static void put_bench(const struct check_bench *b, struct buf *out)
+static void put_bench(const struct check_bench *b, const char *beside, struct buf *out)
 {
     put_rate(out, "prefill", b->n_prefill, b->n_runs, &b->prefill);
     put_rate(out, "decode", b->n_decode, b->n_runs, &b->decode);
+    buf_puts(out, beside);
 }
 
 /* ---- what was compared ---- */
@@ -134,7 +135,7 @@ static bool put_report(struct buf *b, const struct check_report *o, enum check_v
         put_report_summary(b, k);
     }
     if (o->found.bench)
-        put_bench(o->found.bench, b);
+        put_bench(o->found.bench, o->beside, b);
     buf_printf(b, "verdict: %s\n",
                !k->reference                       ? "none (nothing is compared without --hf)"
                : !k->limits.has_verdict && !why->n ? "none (no verdict at this width)"

@@ -6,6 +6,7 @@
 
 struct check_report {
     struct check_json found;
+    const char *beside; /* lines to be shown with what --bench measured; "" for none */
     bool is_json;
 };
 

@@ -39,6 +39,8 @@ bool client_open_package(struct cli *c, const struct package_options *o, int32_t
         return false;
     options.precision = precision;
     options.emulation = o->emulation;
+    options.backend = o->backend;
+    options.compute_units = o->compute_units;
     return client_take(mk_package_open(out, *library, path, &options, &error), &error, e);
 }
 

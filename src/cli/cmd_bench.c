@@ -227,7 +227,8 @@ static void put_subject(struct bench_row *row, const struct bench *b, const stru
     char width[48];
     width_name(width, meta->lut_ffn, meta->lut_ffn_per_channel, meta->quant_ffn);
     bench_put_text(row, BENCH_build_commit, MILKIT_VERSION);
-    bench_put_text(row, BENCH_backends, "milkit");
+    bench_put_text(row, BENCH_backends,
+                   strcmp(m->backend->name, "engine") == 0 ? "milkit" : m->backend->name);
     bench_put_text(row, BENCH_model_filename, m->package->path);
     bench_put_text(row, BENCH_model_type, s->name);
     bench_put_int(row, BENCH_model_size, (int64_t)s->weights.bytes);
@@ -473,7 +474,7 @@ int cmd_bench(struct cli *c, int argc, char **argv)
          "print ratios to the rows of llama-bench's JSON or JSONL (or ours) instead; RESULTS.json: ours, "
          "measured before"},
         {"--progress", CLI_FLAG, &b.shows_progress, NULL, "name each test on stderr"},
-        PRECISION_OPTION_ROWS(b.package),
+        COMPUTING_OPTION_ROWS(b.package),
     };
     if (!cli_parse(c, argc, argv, options, (int)(sizeof options / sizeof *options), paths, CLI_WORDS_MAX, &n,
                    SYNOPSIS, &help, &e))

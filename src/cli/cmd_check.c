@@ -5,6 +5,7 @@
 #include "cli/check_report.h"
 #include "cli/download.h"
 #include "cli/package_options.h"
+#include "device/forecast.h"
 
 #define SYNOPSIS "DIR --hf CHECKPOINT [-p PROMPT] [-n N] [OPTIONS], or DIR --bench"
 #define DEFAULT_BENCH_RUNS 5
@@ -124,16 +125,37 @@ static bool open_all(struct options *o, struct err *e)
            open_tokenizer(o, e);
 }
 
+/* What published measurements let expect of the chip, beside what is measured here. */
+static bool forecast_beside(const struct options *o, char *out, size_t room, struct err *e)
+{
+    const struct chip *chip;
+    cJSON *found = cJSON_CreateObject();
+    out[0] = 0;
+    bool ok = !o->bench || !o->chip ||
+              (chip_find(&chip, o->chip, e) && forecast_path(found, o->check.model->package->path, chip, e));
+    const cJSON *speed = json_get(json_get(found, "decode"), "tokens_per_second");
+    if (ok && speed)
+        snprintf(out, room,
+                 "decode, forecast for %s from published measurements: %.3g tokens/s (%.3g to %.3g)\n",
+                 chip->name, cJSON_GetNumberValue(json_get(speed, "forecast")),
+                 cJSON_GetNumberValue(json_get(speed, "low")), cJSON_GetNumberValue(json_get(speed, "high")));
+    cJSON_Delete(found);
+    return ok;
+}
+
 static bool run_check(struct options *o, struct err *e)
 {
+    char beside[256];
     const struct check_report report = {.found = {.check = &o->check,
                                                   .checkpoint = o->checkpoint,
                                                   .tokenizer = o->tokenizer,
                                                   .bench = o->bench ? &o->measured : NULL,
                                                   .with_layers = o->with_layers},
+                                        .beside = beside,
                                         .is_json = o->json};
-    return read_prompt(o, e) && check_fit(&o->check, e) && (!o->check.reference || run_comparison(o, e)) &&
-           (!o->bench || run_bench(o, e)) && check_report(&report, e);
+    return forecast_beside(o, beside, sizeof beside, e) && read_prompt(o, e) && check_fit(&o->check, e) &&
+           (!o->check.reference || run_comparison(o, e)) && (!o->bench || run_bench(o, e)) &&
+           check_report(&report, e);
 }
 
 int cmd_check(struct cli *c, int argc, char **argv)
@@ -176,14 +198,15 @@ int cmd_check(struct cli *c, int argc, char **argv)
          "largest difference of a logit (not limited)"},
         {"--plan", CLI_FLAG, &o.plan, NULL,
          "the device that each op is expected on, and why (nothing is run)"},
-        {"--chip", CLI_STRING, &o.chip, "CHIP", "of --plan: M4, A18 Pro, ... (M4)"},
+        {"--chip", CLI_STRING, &o.chip, "CHIP",
+         "of --plan, and of a forecast beside --bench: M4, A18 Pro, ... (M4)"},
         PACKAGE_OPTION_ROWS(o.package),
     };
     if (!package_parse(c, argc, argv, options, (int)(sizeof options / sizeof *options), SYNOPSIS, &o.package,
                        &status))
         return status;
     if (o.plan) {
-        bool planned = check_plan(c, o.package.path, o.chip, o.json, &e);
+        bool planned = check_plan(c, &o.package, o.chip, o.json, &e);
         return planned ? 0 : cli_fail(c, &e, NULL);
     }
     o.package.watch_layers = o.checkpoint != NULL;

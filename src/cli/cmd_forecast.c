@@ -3,9 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include "cli/cli.h"
-#include "device/forecast.h"
+#include "device/report.h"
 
-#define SYNOPSIS "PACKAGE|MODEL --chip CHIP [--json] | --fit [--json]"
+#define SYNOPSIS "PACKAGE|MODEL --chip CHIP [--json] | --fit [REPORT ...] [--json]"
+#define REPORTS_MAX 64
 
 static double number(const cJSON *o, const char *key)
 {
@@ -66,32 +67,49 @@ static void print_fit(const cJSON *o)
     }
 }
 
+/* The fit, with what reports of Macs measured. */
+static bool report_fit(cJSON *o, const char *const *paths, int n, struct err *e)
+{
+    struct arena *a = arena_new(0);
+    struct report r = {0};
+    bool ok = true;
+    for (int i = 0; ok && i < n; i++)
+        ok = report_read(&r, paths[i], a, e);
+    ok = ok && forecast_report_fit(o, r.points, r.n, e);
+    arena_free(a);
+    return ok;
+}
+
 int cmd_forecast(struct cli *c, int argc, char **argv)
 {
-    const char *path = NULL, *name = NULL;
+    const char *paths[REPORTS_MAX], *path = NULL, *name = NULL;
     const struct chip *chip = NULL;
     bool fit = false, json = false, help = false;
     int n_positional = 0;
     struct err e = {0};
     const struct cli_option options[] = {
         {"--chip", CLI_STRING, &name, "CHIP", "M4, A18 Pro, M5 Max, ..."},
-        {"--fit", CLI_FLAG, &fit, NULL, "show the formula, its errors and the measurements it rests on"},
+        {"--fit", CLI_FLAG, &fit, NULL,
+         "show the formula, its errors and the measurements it rests on, with those of reports of "
+         "tools/mac_report.sh"},
         {"--json", CLI_FLAG, &json, NULL, "one JSON object"},
     };
-    if (!cli_parse(c, argc, argv, options, (int)(sizeof options / sizeof *options), &path, 1, &n_positional,
-                   SYNOPSIS, &help, &e))
+    if (!cli_parse(c, argc, argv, options, (int)(sizeof options / sizeof *options), paths, REPORTS_MAX,
+                   &n_positional, SYNOPSIS, &help, &e))
         return cli_fail(c, &e, NULL);
     if (help)
         return 0;
     cJSON *o = cJSON_CreateObject();
     bool ok = true;
+    path = n_positional > 0 ? paths[0] : NULL;
     if (!fit && n_positional != 1)
         ok = err_set(&e, ERR_USAGE, "expected a package or a model");
     else if (!fit && !name)
         ok = err_set(&e, ERR_USAGE, "expected a chip (--chip M4)");
     ok = ok && (!name || chip_find(&chip, name, &e));
     if (ok)
-        ok = fit ? forecast_report_fit(o, &e) : cli_resolve(c, &path, &e) && forecast_path(o, path, chip, &e);
+        ok = fit ? report_fit(o, paths, n_positional, &e)
+                 : cli_resolve(c, &path, &e) && forecast_path(o, path, chip, &e);
     char *text = ok && json ? cJSON_Print(o) : NULL;
     if (text) {
         cli_put_json(text, strlen(text));

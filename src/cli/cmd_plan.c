@@ -69,15 +69,18 @@ static void begin_json(struct buf *json, const char *path, const char *kernels, 
     buf_printf(json, ", \"precision\": \"%s\", \"functions\": [", precision ? precision : "default");
 }
 
+static bool tells_plans(const struct backend *b, struct err *e)
+{
+    return b->print_plan || err_set(e, ERR_UNSUPPORTED, "the backend %s does not tell its plans", b->name);
+}
+
 static bool plan_package(struct cli *c, const struct package_options *o, bool with_times, struct buf *json,
                          struct err *e)
 {
     struct model *m = NULL;
     struct session *s = NULL;
-    bool ok = package_options_open(c, o, &m, e) &&
-              (m->backend->print_plan ||
-               err_set(e, ERR_UNSUPPORTED, "the backend %s does not tell its plans", m->backend->name)) &&
-              session_new(&s, m, e) && (!with_times || measure(s, m, e));
+    bool ok = package_options_open(c, o, &m, e) && tells_plans(m->backend, e) && session_new(&s, m, e) &&
+              (!with_times || measure(s, m, e));
     if (ok) {
         struct listing l = {.backend = m->backend, .json = json, .n_chunks = m->n_chunks};
         int n_threads = pool_threads(m->pool);
@@ -100,14 +103,15 @@ static bool plan_model(struct cli *c, const char *path, const char *function, co
 {
     struct mil_model *m = NULL;
     struct stop stop = {.flag = c->log.cancel};
-    struct backend_options options = {.stop = &stop, .emulation = o->emulation};
+    struct backend_options options = {
+        .stop = &stop, .emulation = o->emulation, .compute_units = o->compute_units};
     struct backend_package *shared = NULL;
     struct listing l = {.json = json};
     struct backend_function **made = NULL; /* all live to the end: so they cost what the package may */
     int n_made = 0;
     bool ok = package_precision(o->precision, &options.precision, e) &&
-              backend_find(&l.backend, "engine", e) && l.backend->open(&shared, &options, e) &&
-              mil_model_open(&m, path, 0, e),
+              backend_find(&l.backend, o->backend, e) && tells_plans(l.backend, e) &&
+              l.backend->open(&shared, &options, e) && mil_model_open(&m, path, 0, e),
          found = false;
     if (ok) {
         l.backend->add_program(shared, m);

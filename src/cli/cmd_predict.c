@@ -11,7 +11,8 @@
 #define INPUTS_MAX 4096
 
 struct predict {
-    const char *path, *function, *in, *out, *state_in, *state_out, *precision, *emulation;
+    const char *path, *function, *in, *out, *state_in, *state_out, *precision, *emulation, *backend,
+        *compute_units;
     bool random, json, force, plan, is_stdout; /* is_stdout: -o - */
     int64_t seed, repeat, n_threads;
     mk_library *library;
@@ -213,10 +214,13 @@ static bool predict(struct cli *c, struct predict *p, struct err *e)
     mk_model_options model = {.size = sizeof model};
     mk_error *error = NULL;
     int precision;
-    if (!package_precision_number(p->precision, &precision, e))
+    if (!package_precision_number(p->precision, &precision, e) ||
+        !package_backend_check(p->backend, p->compute_units, e))
         return false;
     model.precision = precision;
     model.emulation = p->emulation;
+    model.backend = p->backend;
+    model.compute_units = p->compute_units;
     if (!client_open(c, p->n_threads, &p->library, e) ||
         !client_take(mk_model_open(&p->model, p->library, p->path, &model, &error), &error, e) ||
         !client_take(mk_function_open(&p->f, p->model, p->function, &error), &error, e))
@@ -292,7 +296,7 @@ int cmd_predict(struct cli *c, int argc, char **argv)
         {"--random", CLI_FLAG, &p->random, NULL, "random inputs of the default shapes"},
         {"-s,--seed", CLI_INT, &p->seed, "N", "of --random (0)"},
         {"-r,--repeat", CLI_INT, &p->repeat, "N", "calls, timed (1); states go from call to call"},
-        PRECISION_OPTION_ROWS(*p),
+        COMPUTING_OPTION_ROWS(*p),
         {"-t,-j,--threads", CLI_INT, &p->n_threads, "N", "threads (all processors)"},
         {"--json", CLI_FLAG, &p->json, NULL, "outputs and times as JSON"},
         {"--plan", CLI_FLAG, &p->plan, NULL,

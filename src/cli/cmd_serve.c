@@ -142,6 +142,8 @@ static bool add_model(struct serve *r, const char *named, struct err *e)
     if (client_is_checkpoint(path) && !client_keep_package(r->c, r->library, named, &path, e))
         return false;
     r->o.precision = precision;
+    r->o.backend = r->package.backend;
+    r->o.compute_units = r->package.compute_units;
     r->names[i] = i == 0 && r->alias ? xstrdup(r->alias) : path_base(named);
     for (int k = 0; k < i; k++)
         if (strcmp(r->names[k], r->names[i]) == 0) {

@@ -24,6 +24,8 @@ bool package_options_open(struct cli *c, const struct package_options *o, struct
         return false;
     options.precision = (enum model_precision)precision;
     options.emulation = o->emulation;
+    options.backend_name = o->backend;
+    options.compute_units = o->compute_units;
     if (!model_open(out, path, &options, e))
         return false;
     const struct model *m = *out;

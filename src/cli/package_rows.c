@@ -30,6 +30,15 @@ bool package_precision_number(const char *name, int *out, struct err *e)
            err_set(e, ERR_USAGE, "--precision: expected default, fp32, fp16 or ane, found '%s'", name);
 }
 
+bool package_backend_check(const char *backend, const char *compute_units, struct err *e)
+{
+    bool is_coreml = backend && strcmp(backend, "coreml") == 0;
+    if (backend && !is_coreml && strcmp(backend, "engine") != 0)
+        return err_set(e, ERR_USAGE, "--backend: expected engine or coreml, found '%s'", backend);
+    return !compute_units || is_coreml ||
+           err_set(e, ERR_USAGE, "--compute-units is of --backend coreml alone");
+}
+
 void package_say_emulation(struct cli *c, const struct package_options *o)
 {
     log_info(&c->log,
@@ -41,7 +50,8 @@ bool package_options_check(struct cli *c, const struct package_options *o, const
                            struct err *e)
 {
     *path = o->path;
-    if (!package_precision_number(o->precision, precision, e))
+    if (!package_precision_number(o->precision, precision, e) ||
+        !package_backend_check(o->backend, o->compute_units, e))
         return false;
     if (o->emulation && *precision != MK_PRECISION_ANE)
         return err_set(e, ERR_USAGE, "--ane-model is of --precision ane alone");

@@ -164,12 +164,12 @@ bool forecast_path(cJSON *o, const char *path, const struct chip *chip, struct e
     return true;
 }
 
-bool forecast_report_fit(cJSON *o, struct err *e)
+bool forecast_report_fit(cJSON *o, const struct speed_point *more, int n_more, struct err *e)
 {
     static const char *const names[] = {"ms_per_call", "ms_per_operation", "share_of_the_stream",
                                         "ms_per_mb_of_cache"};
     struct forecast_fit fit;
-    if (!forecast_fit_all(&fit, NULL, 0, e))
+    if (!forecast_fit_all(&fit, more, n_more, e))
         return false;
     cJSON_AddNumberToObject(o, "schema", 1);
     cJSON *constants = cJSON_AddObjectToObject(o, "constants"),
@@ -182,8 +182,8 @@ bool forecast_report_fit(cJSON *o, struct err *e)
     cJSON_AddNumberToObject(errors, "median_leaving_one_out", fit.median_error_without);
     cJSON_AddNumberToObject(errors, "worst_leaving_one_out", fit.worst_error_without);
     cJSON *list = cJSON_AddArrayToObject(o, "points");
-    for (int i = 0; speed_point_at(i); i++) {
-        const struct speed_point *p = speed_point_at(i);
+    for (int i = -n_more; i < 0 || speed_point_at(i); i++) {
+        const struct speed_point *p = i < 0 ? &more[n_more + i] : speed_point_at(i);
         const struct chip *chip;
         if (!chip_find(&chip, p->chip, e))
             return false;

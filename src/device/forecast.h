@@ -36,7 +36,8 @@ bool forecast_has_point(const struct chip *chip); /* the fit has one of this chi
 
 /* A package: adds "schema", "path", "chip", "decode", "prefill", "memory", "caveats", "basis". */
 bool forecast_path(cJSON *o, const char *path, const struct chip *chip, struct err *e) MUST_CHECK;
-/* The fit: its constants, errors and points, measured beside forecast: "constants", "errors", "points". */
-bool forecast_report_fit(cJSON *o, struct err *e) MUST_CHECK;
+/* The fit: its constants, errors and points, measured beside forecast: "constants", "errors", "points". more [n_more]:
+ * as of forecast_fit_all. */
+bool forecast_report_fit(cJSON *o, const struct speed_point *more, int n_more, struct err *e) MUST_CHECK;
 
 #endif

@@ -205,61 +205,6 @@ static bool compile_outputs(struct compiler *c)
     return true;
 }
 
-/* Does the description allow the shape? Enumerated shapes and ranges limit what the program leaves open; a
- * model without a description of the input leaves it open. */
-static bool shape_is_allowed(const struct mil_model *m, const char *function, const struct mil_input_shape *s)
-{
-    const struct mil_function_description *d = mil_function_description_find(m, function);
-    const struct mil_feature *in = NULL;
-    for (int i = 0; d && i < d->n_inputs && !in; i++)
-        if (strcmp(d->inputs[i].name, s->input) == 0)
-            in = &d->inputs[i];
-    if (!in)
-        return true;
-    for (int i = 0; i < in->n_enumerated; i++) {
-        bool same = in->enumerated_ranks[i] == s->rank;
-        for (int k = 0; same && k < s->rank; k++)
-            same = in->enumerated[i][k] == s->dims[k];
-        if (same)
-            return true;
-    }
-    if (in->n_enumerated > 0)
-        return false;
-    for (int i = 0; i < in->n_ranges && i < s->rank; i++)
-        if (s->dims[i] < in->ranges[i].lower ||
-            (in->ranges[i].upper >= 0 && s->dims[i] > in->ranges[i].upper))
-            return false;
-    return true;
-}
-
-static bool input_types(struct compiler *c, const struct mil_function *f,
-                        const struct mil_input_shape *shapes, int n_shapes, const struct mil_type **types)
-{
-    for (int i = 0; i < n_shapes; i++) {
-        int k = 0;
-        while (k < f->n_inputs && strcmp(f->inputs[k]->name, shapes[i].input) != 0)
-            k++;
-        if (k == f->n_inputs || f->inputs[k]->type->kind != MIL_TYPE_TENSOR)
-            return err_set(c->e, ERR_USAGE, "function %s has no tensor input %s", f->name, shapes[i].input);
-        const struct mil_type *t = f->inputs[k]->type;
-        bool fits = t->rank == shapes[i].rank;
-        for (int d = 0; fits && d < t->rank; d++)
-            fits =
-                shapes[i].dims[d] > 0 && (t->dims[d] == MIL_DIM_UNKNOWN || t->dims[d] == shapes[i].dims[d]);
-        if (!fits || !shape_is_allowed(c->model, f->name, &shapes[i])) {
-            char asked[128] = "";
-            for (int d = 0; d < shapes[i].rank && d < MIL_RANK_MAX; d++)
-                snprintf(asked + strlen(asked), sizeof asked - strlen(asked), d ? ", %lld" : "%lld",
-                         (long long)shapes[i].dims[d]);
-            return err_set(c->e, ERR_USAGE,
-                           "function %s: the model does not allow the shape [%s] for input %s", f->name,
-                           asked, shapes[i].input);
-        }
-        types[k] = mil_type_new_tensor(c->arena, t->dtype, shapes[i].rank, shapes[i].dims);
-    }
-    return true;
-}
-
 static double step_work(const struct step *s)
 {
     double most = s->work;
@@ -336,7 +281,7 @@ bool engine_plan_new(struct engine_plan **out, const struct mil_model *m, const 
     const struct mil_type **inputs = ARENA_ARRAY(c.arena, const struct mil_type *, f->n_inputs + 1);
     const struct mil_type **types = ARENA_ARRAY(c.arena, const struct mil_type *, f->n_vars + 1);
     c.known = mil_known_ints_new(f->n_vars, c.scratch);
-    if (!input_types(&c, f, shapes, n_shapes, inputs) ||
+    if (!mil_input_types(inputs, m, f, shapes, n_shapes, c.arena, e) ||
         !mil_infer_function(f, inputs, types, c.known, c.arena, e))
         goto done;
     if (!options || !options->state_forms) {

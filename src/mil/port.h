@@ -25,4 +25,10 @@ struct mil_port {
 /* Index by name, -1 when absent. */
 int mil_port_find(const struct mil_port *ports, int n, const char *name);
 
+/* Types of the inputs that have a shape here, by their index in the function: types [n_inputs], the others stay as they are.
+ * ERR_USAGE: a shape that program or description do not allow. */
+bool mil_input_types(const struct mil_type **types, const struct mil_model *m, const struct mil_function *f,
+                     const struct mil_input_shape *shapes, int n_shapes, struct arena *a,
+                     struct err *e) MUST_CHECK;
+
 #endif

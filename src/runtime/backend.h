@@ -26,8 +26,10 @@ struct buf;
 
 struct backend_options {
     enum model_precision precision;
-    bool watch_range;        /* package_range is wanted */
-    const char *emulation;   /* switches of PRECISION_ANE; NULL: the defaults; outlives the package */
+    bool watch_range;      /* package_range is wanted */
+    const char *emulation; /* switches of PRECISION_ANE; NULL: the defaults; outlives the package */
+    const char *
+        compute_units; /* the devices that it may choose from, in its words; NULL: its default; read by open alone */
     const struct stop *stop; /* asked while functions are made; may be NULL, outlives the package */
 };
 

@@ -493,12 +493,14 @@ bool model_open(struct model **out, const char *path, const struct model_options
         (struct stop){.flag = options->log ? options->log->cancel : NULL, .deadline = options->deadline};
     const struct backend_options shared = {.precision = m->precision,
                                            .emulation = m->emulation,
+                                           .compute_units = options->compute_units,
                                            .watch_range = options->watch_layers,
                                            .stop = &m->stop};
     m->pool = options->pool;
     m->owns_pool = !m->pool;
-    if ((!m->backend && !backend_find(&m->backend, NULL, e)) || !m->backend->open(&m->shared, &shared, e) ||
-        !package_open(&m->package, path, e) || (m->owns_pool && !pool_new(&m->pool, options->n_threads, e)))
+    if ((!m->backend && !backend_find(&m->backend, options->backend_name, e)) ||
+        !m->backend->open(&m->shared, &shared, e) || !package_open(&m->package, path, e) ||
+        (m->owns_pool && !pool_new(&m->pool, options->n_threads, e)))
         goto done;
     if (options->other_form)
         package_take_other_form(m->package);

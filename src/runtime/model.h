@@ -14,7 +14,9 @@ struct model_options {
     struct pool *pool; /* to use, and which outlives the model; NULL: one of its own, of n_threads */
     enum model_precision precision;
     const char *emulation;         /* of struct backend_options */
-    const struct backend *backend; /* NULL: the first one that there is */
+    const char *backend_name;      /* of backends.def; NULL: the first one that there is */
+    const char *compute_units;     /* of struct backend_options */
+    const struct backend *backend; /* one that is in no list, instead; may be NULL */
     /* The chunks also return what each layer leaves, for session_watch, and how large values get is watched, for model_range.
      * Changes no result. */
     bool watch_layers;

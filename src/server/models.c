@@ -96,7 +96,10 @@ static enum err_code code_of(mk_status status)
 
 static bool open_model(struct models *m, struct model *model, struct problem *p)
 {
-    const mk_package_options options = {.size = sizeof options, .precision = m->o->precision};
+    const mk_package_options options = {.size = sizeof options,
+                                        .precision = m->o->precision,
+                                        .backend = m->o->backend,
+                                        .compute_units = m->o->compute_units};
     struct err e = {0};
     mk_error *error = NULL;
     if (mk_package_open(&model->package, m->o->library, model->path, &options, &error) != MK_OK) {

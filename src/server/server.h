@@ -14,6 +14,7 @@ struct server_options {
     const struct server_model *models; /* [n_models], the first one is the default */
     int n_models, n_open_max;          /* packages open at once */
     int32_t precision;
+    const char *backend, *compute_units; /* of mk_package_options */
     const char *host;
     int port;
     const char *const *keys; /* [n_keys]; none: everybody may */
