@@ -28,6 +28,7 @@ ALIKE = {
     ("src/kernel/fixed_lanes_avx2.h", "src/kernel/fixed_lanes_avx512.h"): "the instructions of another set each",
     ("src/kernel/kernel_avx2.c", "src/kernel/kernel_avx512.c"): "what a level is made of: a list",
     ("src/kernel/kernel_fixed_avx512.c", "src/kernel/kernel_fixed_pdep_avx2.c"): "what a set is made of: a list",
+    ("src/runtime/backend_coreml.c", "src/runtime/backend_engine.c"): "the table of a backend: a list",
     ("src/cli/cmd_template.c", "src/cli/cmd_tokenize.c"): "the variables of a command",
 }
 
