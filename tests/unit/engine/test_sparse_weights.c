@@ -90,12 +90,14 @@ static void test_masks_and_what_they_keep(void **state)
     }
 }
 
-/* What is kept is an array of its own, which any operation takes. */
+/* What is kept is an array of its own, which any operation takes; the mask says how many. */
 static void test_kept_elements_as_an_operand(void **state)
 {
     (void)state;
-    for (int n_scales = 0; n_scales <= 4; n_scales += 4)
+    for (int n_scales = 0; n_scales <= 4; n_scales += 4) {
         expect(&(struct parts){{0x0f, 0xf0}, 8, true, n_scales}, ERR_NONE, NULL);
+        expect(&(struct parts){{0x0f, 0x70}, 8, true, n_scales}, ERR_FORMAT, "op constexpr_");
+    }
 }
 
 int main(void)
