@@ -33,6 +33,9 @@ __attribute__((destructor)) static void look_back(void)
            n_by_coreml, standin_predictions(), standin_backings_used(), standin_padded_outputs(), n_by_engine,
            standin_living(), n_left);
     fflush(stdout);
-    if (standin_living() != 0 || n_left != 0 || n_by_coreml == 0 || standin_padded_outputs() == 0)
+    /* Tests that were all skipped open nothing. */
+    bool has_run = n_by_coreml + n_by_engine > 0;
+    if (standin_living() != 0 || n_left != 0 ||
+        (has_run && (n_by_coreml == 0 || standin_padded_outputs() == 0)))
         _exit(1);
 }
