@@ -183,27 +183,37 @@ struct copy_params {
 
 enum { GATHERED = 256 }; /* elements that are brought together for one conversion */
 
-/* n elements that lie to_step and from_step apart; move(y, x, n) takes those without gaps. */
-#define COPY(to_type, from_type, move)                                                                       \
+/* n elements that lie to_step and from_step apart; convert(y, x, n) takes those without gaps. */
+#define CONVERT(to_type, from_type, convert)                                                                 \
     do {                                                                                                     \
         to_type *y = (to_type *)base_to + at, near_to[GATHERED];                                             \
         const from_type *x = (const from_type *)base_from + src;                                             \
         from_type near_from[GATHERED];                                                                       \
         if (to_step == 1 && from_step == 1) {                                                                \
-            move(y, x, n);                                                                                   \
+            convert(y, x, n);                                                                                \
             break;                                                                                           \
         }                                                                                                    \
         for (int64_t begin = 0, n_part; begin < n; begin += n_part) {                                        \
             n_part = n - begin < GATHERED ? n - begin : GATHERED;                                            \
             for (int64_t i = 0; i < n_part; i++)                                                             \
                 near_from[i] = x[(begin + i) * from_step];                                                   \
-            move(near_to, near_from, n_part);                                                                \
+            convert(near_to, near_from, n_part);                                                             \
             for (int64_t i = 0; i < n_part; i++)                                                             \
                 y[(begin + i) * to_step] = near_to[i];                                                       \
         }                                                                                                    \
     } while (0)
 
-#define MOVE(y, x, n) memcpy(y, x, (size_t)(n) * sizeof *(y))
+/* The same where nothing is converted. */
+#define MOVE(type)                                                                                           \
+    do {                                                                                                     \
+        type *y = (type *)base_to + at;                                                                      \
+        const type *x = (const type *)base_from + src;                                                       \
+        if (to_step == 1 && from_step == 1)                                                                  \
+            memcpy(y, x, (size_t)n * sizeof *y);                                                             \
+        else                                                                                                 \
+            for (int64_t i = 0; i < n; i++)                                                                  \
+                y[i * to_step] = x[i * from_step];                                                           \
+    } while (0)
 
 static void copy_row(const struct engine_run *r, const struct value *to, const struct value *from, int64_t at,
                      int64_t src, int64_t n, int64_t to_step, int64_t from_step)
@@ -211,13 +221,13 @@ static void copy_row(const struct engine_run *r, const struct value *to, const s
     char *base_to = value_pointer(r, to);
     const char *base_from = value_pointer(r, from);
     if (to->repr == REPR_F16 && from->repr == REPR_F16)
-        COPY(f16, f16, MOVE);
+        MOVE(f16);
     else if (to->repr == REPR_F16)
-        COPY(f16, float, r->k->f32_to_f16);
+        CONVERT(f16, float, r->k->f32_to_f16);
     else if (from->repr == REPR_F16)
-        COPY(float, f16, r->k->f16_to_f32);
+        CONVERT(float, f16, r->k->f16_to_f32);
     else /* both representations of 4 bytes move as they are */
-        COPY(int32_t, int32_t, MOVE);
+        MOVE(int32_t);
 }
 
 static void run_copy(const struct step *s, struct engine_run *r, int i_thread, int n_threads)
